@@ -15,7 +15,7 @@ import numpy as np
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
 from simulator.archive.run_writer import Output
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.archive.stored_state import RunInputs, StoredFields
@@ -144,7 +144,7 @@ EVERY = "{every_steps: 1}"
 row."""
 
 
-def analyze(
+def analyze_snapshots(
     path: Path,
     kinds: Sequence[str] | None = None,
     overrides: Sequence[str | Override] = (),
@@ -204,14 +204,14 @@ def _possible(
             if simulation is None:
                 simulation = recomputed.simulation
             simulation.config = recomputed.config
-            series_of(simulation)
+            measured_series(simulation)
             allowed.append(override)
         except UserError as error:
             refused.append(str(error))
     return allowed, refused
 
 
-def render(
+def rendered_pictures(
     path: Path,
     steps: Sequence[int] | None = None,
     overrides: Sequence[str | Override] = (),
@@ -237,7 +237,7 @@ def render(
     instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
     recomputed = Recomputed(path, [*instead, *overrides])
     simulation = recomputed.simulation
-    kind = series_of(simulation)["render"]
+    kind = measured_series(simulation)["render"]
     draw = jax.jit(kind.compute)
     for state in recomputed.states(wanted):
         drawn = {name: np.asarray(values) for name, values in draw(state).items()}

@@ -334,7 +334,7 @@ _DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
 
-def folder_name(step: int) -> str:
+def name_of_step(step: int) -> str:
     """`00000010` for step 10."""
     return f"{step:08d}"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG, RunState, read_state
-from simulator.archive.series_file import SeriesReader, read_table
+from simulator.archive.series_file import SeriesReader, read_columns
 from simulator.archive.snapshot_index import dimensions
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.yt_data import yt_data
@@ -63,7 +63,7 @@ class Run(Shown):
         path = self.path / "diagnostics.csv"
         if not path.exists():
             raise UserError(f"{path}: not written yet")
-        return read_table(path)
+        return read_columns(path)
 
     @property
     def spectra(self) -> SeriesReader:

@@ -24,7 +24,7 @@ from simulator.errors import UserError
 PIECE_BYTES = 64 << 20
 
 
-def restore(
+def restored_array(
     source: str | Path | Snapshot,
     name: str,
     sharding: jax.sharding.Sharding,

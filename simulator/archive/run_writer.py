@@ -10,18 +10,18 @@ from typing import Any
 
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.series_file import Series, Table
-from simulator.archive.series_recorder import recorded
+from simulator.archive.series_recorder import recorders
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
 from simulator.archive.stored_state import (
-    component_names,
+    component_labels,
     datasets,
     particle_datasets,
     physical_axes,
 )
-from simulator.archive.verify import prune
+from simulator.archive.verify import prune_saves
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State, outputs
@@ -59,7 +59,7 @@ class Output:
         self._table: Table | None = None
         self._warned = False
         self.trouble: str | None = None
-        self._series = recorded(simulation)
+        self._series = recorders(simulation)
         self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
         self._index_due, self._unlisted = 0.0, False
@@ -194,7 +194,7 @@ class Output:
         for name, array in arrays.items():
             spec = specs.get(name.removesuffix("_mean"))
             units = outputs.units_of(simulation.model, spec) if spec is not None else ""
-            components = component_names(array.shape[: array.ndim - len(axes)])
+            components = component_labels(array.shape[: array.ndim - len(axes)])
             saved.append(
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})
             )
@@ -232,7 +232,7 @@ class Output:
 
         def committed(folder: Path) -> None:
             self._journal.kept([folder / MANIFEST])
-            prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
+            prune_saves(folder.parent, settings.keep_last, settings.keep_every, self._journal)
 
         saved = datasets(state, simulation.model, simulation.populations)
         saved += [dataset for series in self._series.values() for dataset in series.datasets()]

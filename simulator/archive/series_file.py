@@ -425,7 +425,7 @@ class Table:
             self._file.close()
 
 
-def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+def read_columns(path: Path, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """The columns of a table by name, all or those in `wanted`, `step` as int64 and the others as
     float64, without an incomplete last row. Raises OSError if the file cannot be read or is no such table."""
     with reading(path):

@@ -14,7 +14,7 @@ from simulator.archive.gadget import gadget_problem
 from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot
-from simulator.archive.stored_state import field_dataset, restored_field, whole
+from simulator.archive.stored_state import field_dataset, restored_field, small_array
 from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import ParticleSubject
@@ -103,7 +103,9 @@ class Recorded:
             self._memory = {
                 name: restored_field(snapshot, self._prefix + name, like, self._places[name])
                 if name in self._places
-                else whole(snapshot, self._prefix + name, like.shape, like.sharding, like.dtype)
+                else small_array(
+                    snapshot, self._prefix + name, like.shape, like.sharding, like.dtype
+                )
                 for name, like in self.template.items()
             }
 
@@ -158,7 +160,7 @@ def subject_of(simulation: Simulation) -> Subject:
     return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
 
 
-def series_of(simulation: Simulation) -> dict[str, Measured]:
+def measured_series(simulation: Simulation) -> dict[str, Measured]:
     """The measurement of each series of a run, by name. Raises UserError if the model does not
     allow one of them."""
     if simulation.config.output.gadget is not None:
@@ -183,10 +185,10 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
         raise simulation.config.error(key, message) from None
 
 
-def recorded(simulation: Simulation) -> dict[str, Recorded]:
+def recorders(simulation: Simulation) -> dict[str, Recorded]:
     """The series of a run, by name. Raises UserError if the model does not allow one of them."""
     kinds = {name: kind for name, kind, _ in requested(simulation.config.output)}
     return {
         name: Recorded(name, m, simulation, kinds[name])
-        for name, m in series_of(simulation).items()
+        for name, m in measured_series(simulation).items()
     }

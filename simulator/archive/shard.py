@@ -223,7 +223,9 @@ def build_shard(
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
     pieces = (
-        [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+        [image.getbuffer()]
+        if filters
+        else list(file_pieces(image, sorted(placed, key=lambda p: p[0])))
     )
     size, digest = checksum(pieces)
     entries = {
@@ -261,7 +263,7 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
     return h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, properties))
 
 
-def stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+def file_pieces(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
     """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending
     offset."""
     with image:

@@ -256,7 +256,7 @@ def as_attribute(value: Any) -> Any:
 ROOT = "VTKHDF"
 
 
-def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
+def sidecar_fields(manifest: Manifest) -> dict[str, FieldEntry]:
     """The fields in the sidecar: the real scalars and, in three dimensions, the 3-vectors on the
     grid of the first field in physical space."""
     axes = _axes(manifest)
@@ -298,7 +298,7 @@ def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         root.attrs[name] = value
     root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
     data = root.create_group("PointData")
-    for name, entry in drawn(manifest).items():
+    for name, entry in sidecar_fields(manifest).items():
         shape = (*entry.extents, 3) if entry.components else entry.extents
         components = [(path, index) for index, path in entry.component_paths(name)]
         virtual(data, name, shape, folder, manifest, components)
@@ -392,7 +392,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
     steps.attrs["NSteps"] = len(entries)
     steps["Values"] = times
     data = root.create_group("PointData")
-    for name, field in drawn(manifest).items():
+    for name, field in sidecar_fields(manifest).items():
         shape = (*field.extents, 3) if field.components else field.extents
         layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
         for number, entry in _with(name, entries):

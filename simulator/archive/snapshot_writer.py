@@ -31,8 +31,8 @@ from simulator.archive.manifest import (
     Manifest,
     ShardEntry,
     commit,
-    folder_name,
     load_filters,
+    name_of_step,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
 from simulator.archive.snapshot_index import make_derived
@@ -144,7 +144,7 @@ class Writer:
             fields=fields,
             shards=(),
         )
-        target = Path(parent) / folder_name(step)
+        target = Path(parent) / name_of_step(step)
         temporary = target.with_name(f"{TEMPORARY}{target.name}-{self._token}")
         save = _Save(target, temporary, manifest, options, after)
         try:

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import Axis
-from simulator.archive.restore import restore
+from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
 from simulator.archive.stored_particles import ParticlesOnDisk, arrangement
@@ -53,7 +53,7 @@ def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:
     return tuple(Axis.uniform(name, n, h) for name, n, h in sizes)
 
 
-def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+def component_labels(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     return tuple(_COMPONENTS[:n] if n <= 3 else tuple(map(str, range(n))) for n in lead)
 
 
@@ -61,7 +61,7 @@ def field_dataset(name: str, array: jax.Array, place: Layout | PhysicalLayout) -
     """An array (..., modes or points) in this layout, to be stored under `name`."""
     spectral = isinstance(place, Layout)
     axes = spectral_axes(place) if spectral else physical_axes(place)
-    lead = component_names(array.shape[:-3])
+    lead = component_labels(array.shape[:-3])
     return Dataset(name, place.as_seen(array), axes, lead, hermitian=spectral and place.half)
 
 
@@ -72,7 +72,7 @@ def restored_field(
     axes = spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
     sharding = place.seen_sharding(like.ndim - 3 + len(place.seen_order))
     return place.from_seen(
-        restore(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype))
+        restored_array(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype))
     )
 
 
@@ -100,7 +100,7 @@ def datasets(
     return [*fields, *clock, *memory, *history, *particles]
 
 
-def load(
+def load_state(
     folder: Path, like: State, model: Equation, populations: Populations = MappingProxyType({})
 ) -> State:
     """The state stored in `folder`, in the layouts of the model, with each particle on the device
@@ -114,7 +114,7 @@ def load(
     replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def small(stored: str, array: jax.Array) -> jax.Array:
-        return whole(snapshot, stored, array.shape, replicated)
+        return small_array(snapshot, stored, array.shape, replicated)
 
     return State(
         {name: field(name, name, array) for name, array in like.fields.items()},
@@ -133,7 +133,7 @@ def load(
     )
 
 
-def whole(
+def small_array(
     snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
 ) -> jax.Array:
     """A small stored array, of which every process reads all values."""
@@ -141,8 +141,8 @@ def whole(
     return jax.make_array_from_callback(shape, sharding, lambda index: value[index])
 
 
-def restored(simulation: Simulation, folder: Path) -> State:
-    return simulation.restored(partial(load, folder))
+def restored_state(simulation: Simulation, folder: Path) -> State:
+    return simulation.restored(partial(load_state, folder))
 
 
 def _history_name(kept: str, field: str) -> str:

@@ -164,7 +164,7 @@ def _shard_problem(path: Path, shard: ShardEntry) -> str | None:
     )
 
 
-def prune(
+def prune_saves(
     parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED
 ) -> list[Path]:
     """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of

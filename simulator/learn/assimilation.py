@@ -25,8 +25,8 @@ from simulator.archive.manifest import clean_leftovers
 from simulator.archive.run_writer import Output
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
-from simulator.archive.stored_state import RunInputs, datasets, load
-from simulator.archive.verify import newest_good, prune
+from simulator.archive.stored_state import RunInputs, datasets, load_state
+from simulator.archive.verify import newest_good, prune_saves
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping, dump_config, load_config, read_settings
 from simulator.config.run_config import Places
@@ -247,7 +247,7 @@ class Assimilating:
         self.rows = numbers.pop("rows")
         self._began -= self.rows[-1]["seconds"] if self.rows else 0
         self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
-        return load(Path(chosen), like, simulation.model), numbers
+        return load_state(Path(chosen), like, simulation.model), numbers
 
     def wrote(
         self,
@@ -278,7 +278,7 @@ class Assimilating:
                 datasets(state(), search.simulation.model),
                 {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
                 options=Options(index=False),
-                after=lambda folder: prune(folder.parent, 2),
+                after=lambda folder: prune_saves(folder.parent, 2),
             )
             self._writer.wait()
         return bool(stop)

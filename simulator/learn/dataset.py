@@ -29,7 +29,7 @@ import numpy as np
 from simulator.archive.hdf5_image import hdf5_into
 from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
-from simulator.archive.shard import reserve, stream
+from simulator.archive.shard import file_pieces, reserve
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.config import as_mapping
 from simulator.config.yaml12 import dump_yaml, path_of, value_at
@@ -43,7 +43,7 @@ from simulator.files import (
     write_durably,
 )
 from simulator.run.lock import RunLock
-from simulator.study.batch import numbers
+from simulator.study.batch import varied_numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.study_status import MemberState, status_of
 from simulator.study.sweep import Sweep
@@ -281,7 +281,9 @@ def _write_file(
                 placed.append((stored.id.get_offset(), field))
     write_durably(
         path,
-        stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)),
+        file_pieces(
+            image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)
+        ),
     )
     sync_folder(path.parent)
 
@@ -356,7 +358,7 @@ def _frame(field: _WellField, snapshot: Snapshot, before: Future[_Frame] | None)
 def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
     """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers
     that differ between the runs of the sweep are scalars, the others attributes."""
-    first, *others = (numbers(run.config) for run in sweep.runs)
+    first, *others = (varied_numbers(run.config) for run in sweep.runs)
     shared = {
         key: item for key, item in first.items() if all(other.get(key) == item for other in others)
     }

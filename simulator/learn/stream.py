@@ -29,8 +29,8 @@ from simulator.study.batch import (
     BatchedStep,
     Values,
     groups,
-    numbers,
     on_one_device,
+    varied_numbers,
 )
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
@@ -170,7 +170,7 @@ class _Members:
         # takes no steps.
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]
-        values = [self._step.values(numbers(run.config)) for run in runs]
+        values = [self._step.values(varied_numbers(run.config)) for run in runs]
         begun = [self._start(run) for run in runs]
         configs = [run.config for run in runs]
         first = self.simulation.first_time

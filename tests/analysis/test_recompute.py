@@ -10,7 +10,7 @@ from PIL import Image
 from run_support import simulate, write_case
 
 from simulator import open_run
-from simulator.analysis.recompute import render
+from simulator.analysis.recompute import rendered_pictures
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
 from simulator.show import plot_run
@@ -124,7 +124,7 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
     assert main(["render", str(finished)]) == 0
     (path,) = (finished / "plots").glob("render_*.png")
     assert capsys.readouterr().out.strip() == str(path)
-    ((_, _, drawn),) = render(finished, [-1])  # without the time and the bar of colours
+    ((_, _, drawn),) = rendered_pictures(finished, [-1])  # without the time and the bar of colours
     series = open_run(finished).series("render")
     for name in series.variables:
         np.testing.assert_array_equal(drawn[name], series.at(-1)[name])

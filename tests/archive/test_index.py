@@ -15,7 +15,7 @@ from simulator.archive.seal import ALTERED
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import image, make_derived
 from simulator.archive.snapshot_reader import open_snapshot
-from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
+from simulator.archive.verify import newest_good, prune_saves, stored_in, verification, verify
 from simulator.errors import UserError
 
 TEXT = "x" * 100_000
@@ -240,9 +240,9 @@ def test_pruning_waits_for_a_good_newer_one(tmp_path):
     shard = folders[-1] / "shards" / "p00000.h5"
     good = shard.read_bytes()
     shard.write_bytes(good[:-1])
-    assert prune(tmp_path, keep_last=2) == []
+    assert prune_saves(tmp_path, keep_last=2) == []
     shard.write_bytes(good)
-    removed = prune(tmp_path, keep_last=2, keep_every=20)
+    removed = prune_saves(tmp_path, keep_last=2, keep_every=20)
     assert [f.name for f in removed] == [f"{step:08d}" for step in (5, 10, 15, 25, 30, 35)]
     left = {f"{step:08d}{suffix}" for step in (0, 20, 40, 45) for suffix in ("", ".h5", ".vtkhdf")}
     assert set(os.listdir(tmp_path)) == left

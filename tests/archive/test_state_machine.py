@@ -23,11 +23,11 @@ from hypothesis.stateful import (
 from storage_support import STAGES, XYZ, grid, in_child, on_devices, random_field, save
 
 from simulator.archive.manifest import clean_leftovers, committed
-from simulator.archive.restore import restore
+from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import make_derived
 from simulator.archive.snapshot_reader import open_snapshot
-from simulator.archive.verify import newest_good, prune, verify
+from simulator.archive.verify import newest_good, prune_saves, verify
 
 SHAPE = (5, 4, 6)
 WHOLE = (None, None, None, None)
@@ -103,14 +103,14 @@ class Storage(RuleBasedStateMachine):
         newest, _ = newest_good(self.parent)
         step = int(newest.name)
         template = on_devices(np.zeros((3, *SHAPE)), *layout)
-        array = restore(newest, "u", template.sharding, grid(*SHAPE), template.shape[1:])
+        array = restored_array(newest, "u", template.sharding, grid(*SHAPE), template.shape[1:])
         whole = np.asarray(array)[:, : SHAPE[0], : SHAPE[1], : SHAPE[2]]
         np.testing.assert_array_equal(whole, state(step, self.good[step]))
 
     @rule(keep=st.integers(1, 3))
     def prune(self, keep):
         before = committed(self.parent)
-        removed = prune(self.parent, keep_last=keep)
+        removed = prune_saves(self.parent, keep_last=keep)
         if before and int(before[-1].name) in self.good:
             assert removed == before[:-keep]
         else:

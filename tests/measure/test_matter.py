@@ -12,7 +12,7 @@ import pytest
 from gravity_cases import GAS, WAVE
 from scipy.integrate import quad
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.measure.profiles import profile_edges
 from simulator.physics.models.cosmology import Background
 from simulator.spectral import Grid
@@ -43,7 +43,7 @@ def run(text, devices):
 @cache
 def compiled(text, devices, kind):
     simulation = run(text, devices)
-    return jax.jit(series_of(simulation)[kind].compute).lower(simulation.state).compile()
+    return jax.jit(measured_series(simulation)[kind].compute).lower(simulation.state).compile()
 
 
 @cache
@@ -52,7 +52,7 @@ def found(text, devices):
     values = {}
     simulation = run(text, devices)
     for kind in KINDS:
-        what = series_of(simulation)[kind]
+        what = measured_series(simulation)[kind]
         got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state).items()}
         shapes = {
             k: tuple(len(what.coordinates[d]) for d in over) for k, over in what.variables.items()
@@ -154,7 +154,7 @@ def test_a_flat_box_has_a_densest_point_too():
     text = GAS.replace("[16, 16, 16]", "[16, 8, 1]")
     fields = '{"density": 2 + jnp.cos(x - 1.3) + 0 * y + 0 * z, "velocity": (0 * x + 0 * y + 0 * z,) * 3}'
     simulation = cases.simulation(text, OUTPUT[0], python=fields)
-    got = jax.jit(series_of(simulation)["profiles"].compute)(simulation.state)
+    got = jax.jit(measured_series(simulation)["profiles"].compute)(simulation.state)
     np.testing.assert_allclose([got[f"center_{a}"] for a in "xyz"], (1.3, 0, 0), atol=1e-7)
 
 
@@ -184,7 +184,7 @@ time: {stop: 1.0, max_dt: 0.05}
         ("profiles", densities),
         ("histograms", [f"log_{name}" for name in densities]),
     ):
-        what = series_of(simulation)[kind]
+        what = measured_series(simulation)[kind]
         got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state).items()}
         assert set(names) <= got.keys()
         if kind == "profiles":
@@ -219,7 +219,7 @@ def test_particles_cross_where_they_drift(devices: int) -> None:
     begin = 0.1
     end = 0.45
     state = replace(run.state, time=jnp.float64(NOW))
-    row = jax.jit(series_of(run)["lightcone"].compute)(state, {"begin": begin, "end": end})
+    row = jax.jit(measured_series(run)["lightcone"].compute)(state, {"begin": begin, "end": end})
     background = Background(run.config.model.cosmology)
     records = cases.by_id(run.state.particles["dark"])
     for name, time in (("farthest", begin), ("nearest", end)):

@@ -6,7 +6,7 @@ import pytest
 from flow_support import flow, last, marched, measured, values
 from measuring import MODELS, STARTS, row
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.measure.structure_functions import default_separations
 from simulator.physics.models import State, outputs
 from simulator.physics.models.observables.resolution import (
@@ -72,7 +72,7 @@ def test_transfers_sum_to_zero(simulation, state):
     1e3 terms."""
     layout = simulation.transform.layout
     found = row(simulation, "transfer", state)
-    assert found.keys() == series_of(simulation)["transfer"].variables.keys()
+    assert found.keys() == measured_series(simulation)["transfer"].variables.keys()
     names = [name.partition("/")[2] for name in found if name.startswith("transfer/")]
 
     def total(*names):
@@ -96,7 +96,7 @@ def test_transfers_sum_to_zero(simulation, state):
 def test_directional_spectra(simulation, state, spectra):
     """Every mode is in one bin; modes with kz = 0 are the first bin along z, counted directly."""
     layout = simulation.transform.layout
-    kind = series_of(simulation)["spectra"]
+    kind = measured_series(simulation)["spectra"]
     found = row(simulation, "spectra", state)
     for name, shells in spectra.items():
         energy = shells.sum() * layout.shell_width
@@ -131,7 +131,7 @@ def test_structure_functions_of_order_two_follow_from_the_modes(simulation, stat
 
 def test_histograms_count_every_point_about_the_mean_of_its_component(simulation, windy):
     found = row(simulation, "histograms", windy)
-    assert found.keys() == series_of(simulation)["histograms"].variables.keys()
+    assert found.keys() == measured_series(simulation)["histograms"].variables.keys()
     width = 12.0 / 60
     for name in found:
         if not name.endswith("_deviation"):

@@ -16,7 +16,7 @@ from simulator.analysis.frequencies import (
     probe_spectrum,
     wave_spectrum,
 )
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.errors import UserError
 from simulator.show import plot_run
 
@@ -52,7 +52,7 @@ def test_values_are_those_of_the_fourier_series():
     points = [on_grid, [0.3, 1.1, 2.7], [0.3 + BOX[0], 1.1 - BOX[1], 2.7], *others]
     lines = [{"axis": axis, "through": on_grid, "name": f"along_{axis}"} for axis in "xyz"]
     simulation = configured(4, {"points": points, "lines": lines})
-    measured = series_of(simulation)["probes"]
+    measured = measured_series(simulation)["probes"]
     state = simulation.state
     row = measured.compute(state)
     assert row.keys() == measured.variables.keys()
@@ -85,7 +85,7 @@ def test_a_plane_has_two_axes():
         grid={"shape": [8, 10], "box": [2, 4]},
         initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
     )
-    measured = series_of(simulation)["probes"]
+    measured = measured_series(simulation)["probes"]
     grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
     row = measured.compute(simulation.state)
     np.testing.assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)

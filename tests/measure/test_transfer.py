@@ -12,7 +12,7 @@ from flow_support import flow, python_flow
 from flow_support import measured as columns_of
 from measuring import MODELS, STARTS, on_grid, row, with_values
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.measure.transfer import band_edges
 from simulator.physics.models import outputs
 from simulator.physics.models.tendency import tendency
@@ -164,7 +164,7 @@ def measured(kind, model, initial, count=1, kinds=KINDS):
     blocks = {"grid": {"box": BOX}, "time": {"stop": 1.0, "max_dt": 0.1}, "initial": initial}
     output = {name: {"every": 1, **kinds[name]} for name in kinds}
     simulation = flow(*SHAPE, model={"kind": kind, **model}, count=count, output=output, **blocks)
-    return simulation, series_of(simulation), {name: row(simulation, name) for name in kinds}
+    return simulation, measured_series(simulation), {name: row(simulation, name) for name in kinds}
 
 
 @cache
