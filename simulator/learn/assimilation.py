@@ -41,6 +41,7 @@ from simulator.learn.observations import (
     ObservedRun,
     read_observations,
 )
+from simulator.learn.search import At, Search
 from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
@@ -57,6 +58,7 @@ RESULT = "result.npz"
 HISTORY = "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0  # Seconds between two checkpoints.
+_METHODS: dict[str, type[Search[Any]]] = {"variational": Variational, "ensemble": Filter}
 _OWN = {
     "variational": ("windows", "iterations", "tolerance", "hessian_products"),
     "ensemble": ("members", "inflation", "radius"),
@@ -178,9 +180,8 @@ class Assimilating:
             prior = background(settings.background, simulation)
         except UserError as error:
             raise self.task.error("background", str(error)) from None
-        method = Variational if settings.method == "variational" else Filter
         own: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
-        search = method(simulation, observed, prior, dt, **own)
+        search = _METHODS[settings.method](simulation, observed, prior, dt, **own)
         with self._owned(overwrite):
             self._writer = Writer(self.cluster)
             with contextlib.closing(self._writer):
@@ -309,9 +310,9 @@ class Assimilating:
             np.savez(temporary, **result)
             temporary.replace(self.folder / RESULT)
 
-    def _searched(self, search: Variational | Filter) -> int:
-        found = self.restored(search.template(), search.simulation)
-        at: Any = search.loaded(*found) if found else search.first()
+    def _searched(self, search: Search[At]) -> int:
+        checkpoint = self.restored(search.template(), search.simulation)
+        at = search.loaded(*checkpoint) if checkpoint else search.first()
         while not search.is_finished(at):
             at, row, said = search.next(at)
             self.log.say(said)

@@ -23,7 +23,8 @@ from jax import lax
 
 from simulator.errors import RunFailure, UserError
 from simulator.learn.background import Prior
-from simulator.learn.observations import Data, Observed, ObservedRun
+from simulator.learn.observations import Data, Observed
+from simulator.learn.search import Search
 from simulator.physics.models import Fields, State
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
@@ -44,7 +45,7 @@ class Members:
         return {"done": self.done}
 
 
-class Filter(ObservedRun):
+class Filter(Search[Members]):
     """Members that run from observation to observation."""
 
     shown = -1

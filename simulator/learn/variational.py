@@ -23,8 +23,9 @@ from jax import lax
 
 from simulator.errors import RunFailure
 from simulator.learn.background import Prior, freedom
-from simulator.learn.observations import Data, Observed, ObservedRun
+from simulator.learn.observations import Data, Observed
 from simulator.learn.posterior import Control, Posterior, Shells, posterior
+from simulator.learn.search import Search
 from simulator.physics.models import State, StateMemory
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
@@ -63,7 +64,7 @@ class Iterate:
         }
 
 
-class Variational(ObservedRun):
+class Variational(Search[Iterate]):
     """The cost of a start and its gradient, and the steps of the descent."""
 
     def __init__(
@@ -185,7 +186,6 @@ class Variational(ObservedRun):
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
     def stored(self, at: Iterate) -> State:
-        """Everything on which the next point depends, but its numbers, in the form of a state."""
         o = at.optimiser
         history = {"gradient": at.gradient, "params": o.params, "updates": o.updates}
         history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
@@ -194,8 +194,8 @@ class Variational(ObservedRun):
         return beginning(at.xi, StateMemory(model=memory), history)
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Iterate:
-        """The point that `stored` has made a state of."""
-        h, m = state.history, state.memory.model
+        h = state.history
+        m = state.memory.model
         optimiser = self.empty(state.fields)._replace(
             count=m["count"],
             weights_memory=m["weights"],
@@ -228,7 +228,6 @@ class Variational(ObservedRun):
         return Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0)
 
     def template(self) -> State:
-        """The names, shapes and types of `stored`."""
         return self.stored(self.first())
 
     def windows(self, number: int) -> list[int]:
@@ -401,9 +400,8 @@ class Variational(ObservedRun):
         return at.window == len(self._ends)
 
     def next(self, at: Iterate) -> tuple[Iterate, Row, str]:
-        """The next iterate, its row of the history, and the line about it. Raises RunFailure if the
-        first run is not finite."""
-        window, end = at.window, self._ends[at.window]
+        window = at.window
+        end = self._ends[at.window]
         if at.count == 0:
             at = self.begin(at.xi, end)
             if not np.isfinite(at.cost):
