@@ -52,10 +52,8 @@ class Recomputed:
     @cached_property
     def simulation(self) -> Simulation:
         """The simulation of the run on the available devices, without its initial condition."""
-        cluster, inputs = (
-            connect(self.config, discover(os.environ)),
-            RunInputs(self.path / "inputs"),
-        )
+        cluster = connect(self.config, discover(os.environ))
+        inputs = RunInputs(self.path / "inputs")
         return Simulation(self.config, cluster=cluster, inputs=inputs, report=lambda line: None)
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
@@ -89,7 +87,8 @@ class Recomputed:
                     memory=replace(state.memory, particles=memory),
                 )
             state = simulation.grow(state)
-            time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
+            time = jnp.float64(snapshot.time)
+            dt = jnp.float64(snapshot.attributes.get("dt", 0.0))
             if state.memory.residual is not None:
                 unknown = replace(state.memory, residual=jnp.float64(jnp.nan))
                 state = replace(state, memory=unknown)
@@ -104,7 +103,8 @@ class Recomputed:
             )
 
     def _fields(self, path: str) -> dict[str, Any]:
-        stored, model = StoredFields(path), self.simulation.model
+        stored = StoredFields(path)
+        model = self.simulation.model
         return {name: stored.coefficients(name, model.transforms[name]) for name in model.fields}
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
@@ -197,7 +197,8 @@ def _possible(
     """The added kinds that the run's model allows, and a line for each kind that it does not
     allow."""
     simulation: Simulation | None = None
-    allowed, refused = [], []
+    allowed = []
+    refused = []
     for override in added:
         recomputed = Recomputed(path, [*overrides, override])
         try:

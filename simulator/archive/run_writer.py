@@ -53,8 +53,11 @@ class Output:
         journal: Journal = UNRECORDED,
     ):
         self._journal = journal
-        self._simulation, self._folder, self._writer = simulation, folder, writer
-        self._check, self._inside = check, dict(inside or {})
+        self._simulation = simulation
+        self._folder = folder
+        self._writer = writer
+        self._check = check
+        self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
         self._warned = False
@@ -62,7 +65,8 @@ class Output:
         self._series = recorders(simulation)
         self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
-        self._index_due, self._unlisted = 0.0, False
+        self._index_due = 0.0
+        self._unlisted = False
 
     def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, which the caller compiles before the first step and
@@ -190,7 +194,8 @@ class Output:
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
         for series in self._series.values():
             arrays |= {} if series.fields is None else series.fields(series.memory)
-        specs, saved = outputs.field_specs(simulation.model), list[Dataset]()
+        specs = outputs.field_specs(simulation.model)
+        saved = list[Dataset]()
         for name, array in arrays.items():
             spec = specs.get(name.removesuffix("_mean"))
             units = outputs.units_of(simulation.model, spec) if spec is not None else ""
@@ -201,7 +206,8 @@ class Output:
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
-        single, index = settings.precision == "single", settings.index or output.gadget is not None
+        single = settings.precision == "single"
+        index = settings.index or output.gadget is not None
         options = Options(output.compression, single, index, sync=simulation.config.run.sync)
         folder = self._folder / "snapshots"
         self._writer.submit(
@@ -210,7 +216,8 @@ class Output:
 
     def _particles(self, state: State) -> list[Dataset]:
         simulation = self._simulation
-        fields, species = simulation.config.output.snapshots.sample, []
+        fields = simulation.config.output.snapshots.sample
+        species = []
         for name, held in state.particles.items():
             particles = held.without("start_velocity")
             if fields and name in simulation.swarm.kinds:
@@ -245,7 +252,8 @@ class Output:
             "layout": simulation.transform.name,
             "devices": len(simulation.cluster.devices),
         }
-        folder, options = self._folder / "checkpoints", Options(index=False)
+        folder = self._folder / "checkpoints"
+        options = Options(index=False)
         self._writer.submit(
             folder, int(state.step), saved, attributes, options=options, after=committed
         )

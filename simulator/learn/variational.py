@@ -34,7 +34,8 @@ from simulator.spectral.random import Stream, host_generator
 
 Residuals = Sequence[jax.Array | np.ndarray]
 MEMORY = 12  # Pairs of differences of L-BFGS, as many fields of each kind in memory.
-_SUFFICIENT, _TRIALS = 1e-4, 12
+_SUFFICIENT = 1e-4
+_TRIALS = 12
 Scale = dict[str, jax.Array]
 Row = dict[str, float]
 
@@ -80,7 +81,9 @@ class Variational(Search[Iterate]):
     ):
         super().__init__(simulation, observed, background, dt)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
-        self._ends, self._most, self._tolerance = self.windows(windows), iterations, tolerance
+        self._ends = self.windows(windows)
+        self._most = iterations
+        self._tolerance = tolerance
         self._hessian_products = hessian_products
 
     def _off(self, state: State, data: Data) -> Residuals:
@@ -209,7 +212,8 @@ class Variational(Search[Iterate]):
 
     def first(self) -> Iterate:
         """The prior's mean, before the first window."""
-        model, kind = self.simulation.model, np.result_type(self.simulation.dtype, np.complex64)
+        model = self.simulation.model
+        kind = np.result_type(self.simulation.dtype, np.complex64)
         layouts = {name: model.transforms[name].layout for name in self.background.root}
 
         def zeros() -> Control:
@@ -240,7 +244,9 @@ class Variational(Search[Iterate]):
     def residuals(self, xi: Control, end: int) -> tuple[list[Residuals], list[State]]:
         """(H - y) / error at each time of observations until the step `end`, and the states at the
         beginnings of the segments."""
-        states, state, residuals = [], self.start(xi), []
+        states = []
+        state = self.start(xi)
+        residuals = []
         for steps, last in self.segments(end):
             states.append(state)
             state, off = self.forward(steps)(state, self.data(last))
@@ -327,8 +333,10 @@ class Variational(Search[Iterate]):
         shell."""
 
         def products(a: Control, b: Control, root: Mapping[str, jax.Array]) -> Control:
-            prior, sums = replace(self.background, root=root), {}
-            first, second = prior.deviation(a), prior.deviation(b)
+            prior = replace(self.background, root=root)
+            sums = {}
+            first = prior.deviation(a)
+            second = prior.deviation(b)
             for name, one in first.items():
                 layout = self.simulation.model.transforms[name].layout
                 product = (one.conj() * second[name]).real.reshape(-1, *layout.shape).sum(0)
@@ -433,7 +441,8 @@ class Variational(Search[Iterate]):
     def recovered(self, at: Iterate, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
         """The start, and the result: fit and spectra. Expected are the posterior's variance in the
         Laplace approximation, and the misfit at its mean."""
-        end, state = int(self.steps[-1]), self.start(at.xi)
+        end = int(self.steps[-1])
+        state = self.start(at.xi)
         misfits, states = self.misfits(at.xi, end)
         say(f"expected error: at most {self._hessian_products} products with the Hessian")
         posterior = self.posterior(at.xi, states, end)
