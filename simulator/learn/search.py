@@ -12,14 +12,14 @@ from simulator.learn.observations import ObservedRun
 from simulator.physics.models import State
 
 
-class Point(Protocol):
+class SearchPoint(Protocol):
     @property
     def numbers(self) -> Mapping[str, Any]:
         """The numbers of the point, which JSON can hold."""
         ...
 
 
-At = TypeVar("At", bound=Point)
+At = TypeVar("At", bound=SearchPoint)
 
 
 class Search(ObservedRun, ABC, Generic[At]):
