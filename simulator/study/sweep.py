@@ -40,7 +40,7 @@ from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import Batches, SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
-from simulator.study.planned import PlannedSweep, checksum, read_plan
+from simulator.study.planned import PlannedSweep, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, status_counts, statuses_of
@@ -250,7 +250,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     runs = _number(resolved, assignments, identities, folder, plan, places)
     hashes = {run.hash for run in runs}
     earlier = tuple(entry for entry in plan if entry["hash"] not in hashes)
-    sources = {str(path): checksum(path) for path in (file, settings.base)} | identities.sources
+    sources = {str(path): source_sum(path) for path in (file, settings.base)} | identities.sources
     collected = _collected(settings, runs, places)
     return Sweep(file, settings.name, folder, runs, collected, settings, sources, earlier)
 
