@@ -26,7 +26,7 @@ import numpy as np
 from simulator import Simulation, open_sweep, stream
 from simulator.learn.dataset import frame_times
 from simulator.simulation.advance import Until
-from simulator.study.batch import NO_STEPS, BatchedStep, groups, numbers, on_one_device
+from simulator.study.batch import NO_STEPS, BatchedStep, groups, on_one_device, varied_numbers
 from simulator.study.runner import usual_jobs
 
 FLOW = """\
@@ -70,7 +70,7 @@ def steps_alone(sweep) -> tuple[Callable[[], float], int]:
     step = BatchedStep(simulation, group.keys)
     begin = simulation.state
     timed = group.runs[:SAMPLE] if step.in_turn else group.runs
-    values = tuple(step.values(numbers(run.config)) for run in timed)
+    values = tuple(step.values(varied_numbers(run.config)) for run in timed)
     runs = range(len(values))
     states = [begin] * len(values)
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, folder_name
+from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, name_of_step
 from simulator.archive.shard import Block, Dataset, build_shard, shard_name
 from simulator.archive.snapshot_index import make_derived
 from simulator.archive.snapshot_writer import Options, Writer
@@ -76,7 +76,7 @@ def write_sharded(
     """Commit scalar fields cut into `parts` per axis, one shard for each, as that many processes
     would."""
     fields = {name: FieldEntry(dtype=a.dtype.str, axes=axes) for name, (a, axes) in arrays.items()}
-    target = parent / folder_name(step)
+    target = parent / name_of_step(step)
     temporary = target.with_name(f".tmp-{target.name}-test")
     (temporary / "shards").mkdir(parents=True)
     shards = []

@@ -22,7 +22,9 @@ from simulator.physics.models.cosmology import UNITS, expansion
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 
-_MEGAPARSEC, _SUN = 3.0856775814913673e24, 1.98840987e33  # cm, g
+# One megaparsec in cm, the mass of the sun in g.
+_MEGAPARSEC = 3.0856775814913673e24
+_SUN = 1.98840987e33
 _PER_DECADE = 5  # Bins of the mass function.
 
 
@@ -34,8 +36,10 @@ def find_halos(
     matter that forms halos."""
     recomputed = Recomputed(path, overrides)
     simulation = recomputed.simulation
-    model, initial = simulation.model, recomputed.config.initial
-    matter, starts = {"waves": model}, {"waves": initial}
+    model = simulation.model
+    initial = recomputed.config.initial
+    matter = {"waves": model}
+    starts = {"waves": initial}
     if isinstance(model, Composite):
         matter = {
             n: p if isinstance(p, ParticleComponent) else p.alone for n, p in model.parts.items()
@@ -79,11 +83,9 @@ def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
     """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of
     velocities peculiar."""
     a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
-    s, unit, box = (
-        part.background and part.background.settings,
-        UNITS.get(part.units),
-        part.transform.grid.box,
-    )
+    s = part.background and part.background.settings
+    unit = UNITS.get(part.units)
+    box = part.transform.grid.box
     h = (
         s.hubble / unit.hubble if s and unit else 1.0
     )  # 1 in units of Mpc / h: the run does not know h
@@ -117,8 +119,10 @@ def _halos(
     given = {
         record: np.asarray(stored[record]) for record in ("id", "mass", "position", "velocity")
     }
-    box, total = np.array(part.transform.grid.box), float(given["mass"].sum())
-    about, volume = _about(part, snapshot, total), float(box.prod())
+    box = np.array(part.transform.grid.box)
+    total = float(given["mass"].sum())
+    about = _about(part, snapshot, total)
+    volume = float(box.prod())
     columns, ids = finder.halos(given, box, linking, members)
     for record in ("velocity", "spread"):
         columns[record] = columns[record] / about["scale_factor"]
@@ -145,7 +149,9 @@ def _halos(
 
 
 def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str) -> HaloCatalogue:
-    grid, psi, rho = part.transform.grid, f"{prefix}psi", f"{prefix}density"
+    grid = part.transform.grid
+    psi = f"{prefix}psi"
+    rho = f"{prefix}density"
     if psi not in snapshot and rho not in snapshot:
         raise UserError(
             f"--halos: {snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says"
@@ -155,8 +161,10 @@ def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str)
     else:
         density = np.asarray(snapshot[rho], float)
     mean = float(density.mean())
-    about, over = _about(part, snapshot, mean * grid.volume), finder.OVERDENSITY
-    a, matter = about["scale_factor"], (1.0, 1.0)
+    about = _about(part, snapshot, mean * grid.volume)
+    over = finder.OVERDENSITY
+    a = about["scale_factor"]
+    matter = (1.0, 1.0)
     if part.background is not None:
         s = part.background.settings
         matter = s.matter / a**3 / float(expansion(s, a)), s.matter

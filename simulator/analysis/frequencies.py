@@ -69,7 +69,8 @@ def _in_frequency(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     """(frequencies, amplitudes, distance of two frequencies). The squares of the amplitudes
     (frequencies, point) add up to the mean square of the fluctuations."""
     rows = even_rows(time)
-    time, values = time[rows], np.asarray(values[rows], np.float64)
+    time = time[rows]
+    values = np.asarray(values[rows], np.float64)
     count = len(time)
     window = np.sin(np.pi * (np.arange(count) + 0.5) / count) ** 2
     window /= np.sqrt((window**2).mean())

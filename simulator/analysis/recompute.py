@@ -15,7 +15,7 @@ import numpy as np
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
 from simulator.archive.run_writer import Output
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.archive.stored_state import RunInputs, StoredFields
@@ -52,10 +52,8 @@ class Recomputed:
     @cached_property
     def simulation(self) -> Simulation:
         """The simulation of the run on the available devices, without its initial condition."""
-        cluster, inputs = (
-            connect(self.config, discover(os.environ)),
-            RunInputs(self.path / "inputs"),
-        )
+        cluster = connect(self.config, discover(os.environ))
+        inputs = RunInputs(self.path / "inputs")
         return Simulation(self.config, cluster=cluster, inputs=inputs, report=lambda line: None)
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
@@ -89,7 +87,8 @@ class Recomputed:
                     memory=replace(state.memory, particles=memory),
                 )
             state = simulation.grow(state)
-            time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
+            time = jnp.float64(snapshot.time)
+            dt = jnp.float64(snapshot.attributes.get("dt", 0.0))
             if state.memory.residual is not None:
                 unknown = replace(state.memory, residual=jnp.float64(jnp.nan))
                 state = replace(state, memory=unknown)
@@ -104,7 +103,8 @@ class Recomputed:
             )
 
     def _fields(self, path: str) -> dict[str, Any]:
-        stored, model = StoredFields(path), self.simulation.model
+        stored = StoredFields(path)
+        model = self.simulation.model
         return {name: stored.coefficients(name, model.transforms[name]) for name in model.fields}
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
@@ -144,7 +144,7 @@ EVERY = "{every_steps: 1}"
 row."""
 
 
-def analyze(
+def analyze_snapshots(
     path: Path,
     kinds: Sequence[str] | None = None,
     overrides: Sequence[str | Override] = (),
@@ -197,21 +197,22 @@ def _possible(
     """The added kinds that the run's model allows, and a line for each kind that it does not
     allow."""
     simulation: Simulation | None = None
-    allowed, refused = [], []
+    allowed = []
+    refused = []
     for override in added:
         recomputed = Recomputed(path, [*overrides, override])
         try:
             if simulation is None:
                 simulation = recomputed.simulation
             simulation.config = recomputed.config
-            series_of(simulation)
+            measured_series(simulation)
             allowed.append(override)
         except UserError as error:
             refused.append(str(error))
     return allowed, refused
 
 
-def render(
+def rendered_pictures(
     path: Path,
     steps: Sequence[int] | None = None,
     overrides: Sequence[str | Override] = (),
@@ -237,7 +238,7 @@ def render(
     instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
     recomputed = Recomputed(path, [*instead, *overrides])
     simulation = recomputed.simulation
-    kind = series_of(simulation)["render"]
+    kind = measured_series(simulation)["render"]
     draw = jax.jit(kind.compute)
     for state in recomputed.states(wanted):
         drawn = {name: np.asarray(values) for name, values in draw(state).items()}

@@ -35,7 +35,8 @@ class Clock(NamedTuple):
 def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
     """The clock of a run with this resolved configuration; None for a static box. Units of Mpc/h do
     not contain h: it is then that of `output.gadget` or of the start."""
-    model, initial = configuration.get("model") or {}, configuration.get("initial") or {}
+    model = configuration.get("model") or {}
+    initial = configuration.get("initial") or {}
     if not model.get("cosmology"):
         return None
     cosmology = CosmologySettings.model_validate(model["cosmology"])
@@ -51,17 +52,22 @@ def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
 def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     """Write the particles of a snapshot: each component is a type, from 1 on, in the order of the
     configuration."""
-    snapshot, configuration = Snapshot(folder, manifest), configuration_of(manifest)
-    clock, settings = clock_of(configuration, manifest.time), configuration["output"]["gadget"]
+    snapshot = Snapshot(folder, manifest)
+    configuration = configuration_of(manifest)
+    clock = clock_of(configuration, manifest.time)
+    settings = configuration["output"]["gadget"]
     assert (
         clock is not None and clock.unit is not None and clock.h is not None
     )  # see `gadget_problem`
-    h, unit = clock.h, clock.unit
+    h = clock.h
+    unit = clock.unit
     per_h = 1.0 if unit.per_h else h
-    length, mass = unit.megaparsecs * 1e3 * per_h, 1e-10 * per_h
+    length = unit.megaparsecs * 1e3 * per_h
+    mass = 1e-10 * per_h
     scales = {"position": length, "velocity": clock.a**-1.5, "mass": mass}
     dtype = np.float32 if settings.get("precision", "double") == "single" else np.float64
-    counts, table = np.zeros(6, np.uint64), np.zeros(6)
+    counts = np.zeros(6, np.uint64)
+    table = np.zeros(6)
     for kind, (_, records) in zip(TYPES, snapshot.particles.items(), strict=False):
         counts[kind] = size = records["id"].size
         group = file.create_group(f"PartType{kind}")
@@ -125,7 +131,8 @@ def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
 
 def gadget_problem(config: RunConfig, model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
-    settings, box = config.output.gadget, config.grid.box
+    settings = config.output.gadget
+    box = config.grid.box
     given = None if settings is None else settings.h
     if not model.populations or len(model.populations) > len(TYPES):
         return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"

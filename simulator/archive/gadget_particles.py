@@ -15,7 +15,8 @@ from simulator.files import reason
 from simulator.settings import LARGEST, SMALLEST
 
 _LIGHT = 2.99792458e10  # cm/s
-_MOST_FILES, _MOST_PARTICLES = 10**5, 1 << 48
+_MOST_FILES = 10**5
+_MOST_PARTICLES = 1 << 48
 
 HEADER: Mapping[str, tuple[float, float]] = {
     "BoxSize": (SMALLEST, LARGEST),
@@ -60,7 +61,9 @@ class GadgetParticles(ParticlesOnDisk):
     def __init__(self, path: str, kind: int, numbered: bool) -> None:
         """`numbered`: ids are the places in the file. Raises UserError if there are no such
         particles, or if the files are not as `HEADER` and `RECORDS` say."""
-        self._kind, self._numbered, self._stored = kind, numbered, {}
+        self._kind = kind
+        self._numbered = numbered
+        self._stored = {}
         first = Path(path)
         with _reading(first) as file:
             self.header = _header(file)
@@ -125,16 +128,19 @@ class GadgetParticles(ParticlesOnDisk):
         length = self.header["BoxSize"]
         match name:
             case "position":
-                least, most = -length, 2 * length
+                least = -length
+                most = 2 * length
             case "velocity":
                 # The file holds peculiar velocities over sqrt(a).
                 unit = self.header.get("UnitVelocity_in_cm_per_s", 1e5)
                 most = _LIGHT / unit / max(self.header.get("Time", 1.0), 1e-6) ** 0.5
                 least = -most
             case "mass":
-                least, most = SMALLEST, LARGEST
+                least = SMALLEST
+                most = LARGEST
             case _:
-                least, most = 0, np.iinfo(np.int64).max
+                least = 0
+                most = np.iinfo(np.int64).max
         return bool(((values >= least) & (values <= most)).all())
 
 

@@ -20,7 +20,9 @@ from simulator.files import reading, reason
 from simulator.words import brief
 
 FOLDER = "halos"
-_FILES, _END = "*_*.0.h5", ".0.h5"  # yt takes the number before the ending for that of a part.
+# yt takes the number before the ending for that of a part.
+_FILES = "*_*.0.h5"
+_END = ".0.h5"
 _FOR_YT = {
     "id": ("particle_identifier", ""),
     "mass": ("particle_mass", "code_mass"),
@@ -67,7 +69,8 @@ class HaloCatalogue:
 
     def summary(self) -> str:
         """The number of halos and their share of all mass in a line."""
-        z, count = round(self.attributes["current_redshift"], 4) + 0, len(self.columns["id"])
+        z = round(self.attributes["current_redshift"], 4) + 0
+        count = len(self.columns["id"])
         when = f"z = {z:g}" if self.attributes["cosmological_simulation"] else f"t = {self.time:g}"
         share = np.nansum(self.columns["mass"]) / self.attributes["total_mass"]
         return f"{when}: {count} {'cores' if self.of_waves else 'halos'}, {100 * share:.3g} % of the mass"
@@ -132,20 +135,16 @@ def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
 
 def write_catalogue(run: Path, found: HaloCatalogue) -> Path:
     """Write the file of a catalogue; returns it. Raises OSError."""
-    path, snapshot = (
-        catalogue_of(run, found.name, found.step),
-        run / "snapshots" / f"{found.step:08d}",
-    )
+    path = catalogue_of(run, found.name, found.step)
+    snapshot = run / "snapshots" / f"{found.step:08d}"
     path.parent.mkdir(exist_ok=True)
     write_sealed(path, lambda file: _fill(file, found), snapshot, read_manifest(snapshot))
     return path
 
 
 def _fill(file: h5py.File, found: HaloCatalogue) -> None:
-    count, columns = (
-        len(found.columns["id"]),
-        {"number": np.ones(len(found.columns["id"]), int), **found.columns},
-    )
+    count = len(found.columns["id"])
+    columns = {"number": np.ones(len(found.columns["id"]), int), **found.columns}
     file.attrs.update({"data_type": b"halo_catalog", "num_halos": count, **found.attributes})
     columns["particle_index_start"] = np.cumsum(columns["number"]) - columns["number"]
     for name, values in columns.items():

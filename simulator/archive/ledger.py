@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.run_state import ALTERED, read_state, seal, unsealed
+from simulator.archive.run_state import read_state
+from simulator.archive.seal import ALTERED, sealed_json, unsealed_json
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
 NAME = "ledger.json"
@@ -81,7 +82,7 @@ def read_ledger(folder: Path) -> Records | None:
     try:
         if not os.path.lexists(path):
             return None
-        content = unsealed(path.read_bytes())
+        content = unsealed_json(path.read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Records(problem=f"cannot be read ({reason(error)})")
     if content is None:
@@ -108,7 +109,9 @@ class Ledger(Journal):
         `own`: files of the run that may exist already; files without a record are recorded as they
         are. `check` is called before each change and raises if another process has taken over the
         folder. Without `sync` only the last table of a start is durable."""
-        self.folder, self._check, self.sync = folder, check, sync
+        self.folder = folder
+        self._check = check
+        self.sync = sync
         self._lock = threading.RLock()
         self._growing: dict[str, AppendedFile] = {}
         self._next_mark = 0.0
@@ -202,10 +205,13 @@ class Ledger(Journal):
         ended."""
         with self._lock:
             self._check()
-            self._records.ended, self._records.saves = ended, self._records.saves + 1
+            self._records.ended = ended
+            self._records.saves = self._records.saves + 1
             content = asdict(self._records)
             del content["problem"]
-            replace_file(self.folder / NAME, seal(content), sync=self.sync or ended is not None)
+            replace_file(
+                self.folder / NAME, sealed_json(content), sync=self.sync or ended is not None
+            )
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
@@ -224,7 +230,8 @@ class Audit:
         )  # before the ledger, which is never older than a state that was read earlier
         self._saves = state.ledger if state else 0
         records = read_ledger(folder)
-        self._records, self._exists = records or Records(), records is not None
+        self._records = records or Records()
+        self._exists = records is not None
         self.expected = self._exists or self._saves > 0  # Whether the run has, or had, a ledger.
 
     def ledger_problem(self) -> str | None:
@@ -278,14 +285,16 @@ class Audit:
         return self._records
 
     def _damage(self, name: str, known: Records) -> str | None:
-        path, acceptable = self.folder / name, known.acceptable(name)
+        path = self.folder / name
+        acceptable = known.acceptable(name)
         recorded = [record for record in acceptable if record is not None]
         if not recorded:
             return None
         if not path.exists():
             return None if None in acceptable else "missing"
         if name not in GROWING:
-            now, wanted = checksum(pieces_of(path)), recorded[-1][0]
+            now = checksum(pieces_of(path))
+            wanted = recorded[-1][0]
             altered = ALTERED if now[0] == wanted else f"altered: {now[0]} bytes, not {wanted}"
             return None if now in recorded else altered
         size = path.stat().st_size

@@ -2,8 +2,8 @@
 of a field.
 
 The manifest is the only authority on a snapshot: readers find every byte through it and ignore
-files that it does not name. The last line of a manifest is the xxh3 of the bytes before it, so that
-damage to the manifest is detected like damage to a shard."""
+files that it does not name. A manifest is sealed, so that damage to it is detected like damage to a
+shard."""
 
 import contextlib
 import itertools
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import xxhash
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
+from simulator.archive.seal import ALTERED, Seal
 from simulator.errors import RunFailure, UserError, shown
 from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
 
@@ -32,7 +32,7 @@ sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
-_TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
+_SEAL = Seal(b'"manifest_xxh3": "', b'"\n}\n')
 
 Compression = Literal["none", "gzip", "blosc2"]
 Hook = Callable[[str], None]
@@ -240,7 +240,7 @@ class Manifest(_Entry):
         # Lists of integers go on one line, for people who read the manifest (no JSON string
         # contains a line end).
         body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
-        return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
+        return b"".join(_SEAL.pieces([body]))
 
 
 def load_filters(compression: Compression) -> Mapping[str, Any]:
@@ -273,10 +273,10 @@ def decode(data: bytes, origin: Path) -> Manifest:
 
     Raises UserError if another program or version wrote the file, Damaged if this program wrote the
     file and the bytes were altered."""
-    tail = _TAIL.search(data)
-    if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]) != tail[1].decode():
-        if FORMAT.encode() in data or tail is not None or (origin.parent / "shards").is_dir():
-            raise Damaged(f"{origin}: altered (its checksum does not match)")
+    if not _SEAL.fits(data):
+        is_ours = FORMAT.encode() in data or _SEAL.before in data
+        if is_ours or (origin.parent / "shards").is_dir():
+            raise Damaged(f"{origin}: {ALTERED}")
         raise UserError(f"{origin}: not a manifest of this program")
     try:
         content = json.loads(data, parse_constant=_refused)
@@ -334,7 +334,7 @@ _DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
 
-def folder_name(step: int) -> str:
+def name_of_step(step: int) -> str:
     """`00000010` for step 10."""
     return f"{step:08d}"
 

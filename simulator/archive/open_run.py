@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG, RunState, read_state
-from simulator.archive.series_file import SeriesReader, read_table
+from simulator.archive.series_file import SeriesReader, read_columns
 from simulator.archive.snapshot_index import dimensions
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.yt_data import yt_data
@@ -63,7 +63,7 @@ class Run(Shown):
         path = self.path / "diagnostics.csv"
         if not path.exists():
             raise UserError(f"{path}: not written yet")
-        return read_table(path)
+        return read_columns(path)
 
     @property
     def spectra(self) -> SeriesReader:
@@ -175,13 +175,16 @@ def picture(values: np.ndarray, caption: str) -> str:
     """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
     from matplotlib.image import imsave
 
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    low = float(np.nanmin(values))
+    high = float(np.nanmax(values))
     if low < 0 < high:  # zero is white
         high = max(high, -low)
-        low, colours = -high, "RdBu_r"
+        low = -high
+        colours = "RdBu_r"
     else:
         colours = "magma"
-    file, text = io.BytesIO(), html.escape(caption)
+    file = io.BytesIO()
+    text = html.escape(caption)
     imsave(file, values.T, vmin=low, vmax=high, cmap=colours, origin="lower", format="png")
     data = base64.b64encode(file.getvalue()).decode()
     source = f"<img src='data:image/png;base64,{data}' width={_WIDTH} alt='{text}'>"

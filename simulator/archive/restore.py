@@ -24,7 +24,7 @@ from simulator.errors import UserError
 PIECE_BYTES = 64 << 20
 
 
-def restore(
+def restored_array(
     source: str | Path | Snapshot,
     name: str,
     sharding: jax.sharding.Sharding,
@@ -81,9 +81,11 @@ def _assemble(
     """The part of the requested array between `bounds`, which refer to the padded array."""
     leading = len(field.shape) - len(axes)
     out = np.zeros([stop - start for start, stop in bounds], dtype)
-    direct, mirrored = [], []
+    direct = []
+    mirrored = []
     for axis, number, (start, stop) in zip(axes, order, bounds[leading:], strict=True):
-        stored, stop = field.axes[number], min(stop, axis.size)
+        stored = field.axes[number]
+        stop = min(stop, axis.size)
         if axis.labels is None:
             direct.append(np.arange(start, max(start, stop)))
             mirrored.append(np.full_like(direct[-1], -1))
@@ -153,7 +155,8 @@ def _runs(places: np.ndarray, most: int | None = None) -> Iterator[tuple[slice, 
     most = most or len(places)
     for whole in np.split(there, ends) if len(there) else ():
         for run in (whole[i : i + most] for i in range(0, len(whole), most)):
-            first, last = int(places[run[0]]), int(places[run[-1]])
+            first = int(places[run[0]])
+            last = int(places[run[-1]])
             step = 1 if last >= first else -1
             stop = last + step
             yield slice(run[0], run[-1] + 1), slice(first, stop if stop >= 0 else None, step)

@@ -1,24 +1,17 @@
 """`RUN/state.json`: the progress of the run, for `status`, for the job script's requeue, and for
 the next start."""
 
-import json
-import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import xxhash
-
+from simulator.archive.seal import sealed_json
 from simulator.files import dataclass_from, read_json, replace_file
 
 NAME = "state.json"
 CONFIG = "config.yaml"  # The file by which a folder is recognized as a run folder.
-ALTERED = "altered (its checksum does not match)"
 _PROGRAM = "simulator"
-_RECORD = re.compile(r'\[\s+(\d+),\s+("\w+")\s+\]')
-_TAIL = re.compile(rb',\n  "xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 
 @dataclass(frozen=True)
@@ -49,27 +42,11 @@ class RunState:
 
 
 def write_state(folder: Path, state: RunState) -> None:
-    """Replace `folder/state.json`, with the present time. Its last line is the checksum of the
-    other lines."""
+    """Replace `folder/state.json`, sealed, with the present time."""
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    replace_file(folder / NAME, seal({"program": _PROGRAM, **asdict(state), "updated": stamp}))
-
-
-def seal(content: Mapping[str, Any]) -> str:
-    """`content` as JSON whose last entry is the xxh3 of the text before it."""
-    body = json.dumps(content, indent=2).removesuffix("\n}")
-    body = _RECORD.sub(r"[\1, \2]", body)  # one line for each record of a file
-    return f'{body},\n  "xxh3": "{xxhash.xxh3_64_hexdigest(body.encode())}"\n}}\n'
-
-
-def unsealed(data: bytes) -> dict[str, Any] | None:
-    """The content of a sealed file; None if the file was altered."""
-    tail = _TAIL.search(data)
-    if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]).encode() != tail[1]:
-        return None
-    content = json.loads(data)
-    del content["xxh3"]
-    return content
+    replace_file(
+        folder / NAME, sealed_json({"program": _PROGRAM, **asdict(state), "updated": stamp})
+    )
 
 
 def read_state(folder: Path) -> RunState | None:

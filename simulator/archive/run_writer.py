@@ -10,18 +10,18 @@ from typing import Any
 
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.series_file import Series, Table
-from simulator.archive.series_recorder import recorded
+from simulator.archive.series_recorder import recorders
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
 from simulator.archive.stored_state import (
-    component_names,
+    component_labels,
     datasets,
     particle_datasets,
     physical_axes,
 )
-from simulator.archive.verify import prune
+from simulator.archive.verify import prune_saves
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State, outputs
@@ -53,16 +53,20 @@ class Output:
         journal: Journal = UNRECORDED,
     ):
         self._journal = journal
-        self._simulation, self._folder, self._writer = simulation, folder, writer
-        self._check, self._inside = check, dict(inside or {})
+        self._simulation = simulation
+        self._folder = folder
+        self._writer = writer
+        self._check = check
+        self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
         self._warned = False
         self.trouble: str | None = None
-        self._series = recorded(simulation)
+        self._series = recorders(simulation)
         self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
-        self._index_due, self._unlisted = 0.0, False
+        self._index_due = 0.0
+        self._unlisted = False
 
     def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, which the caller compiles before the first step and
@@ -190,18 +194,20 @@ class Output:
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
         for series in self._series.values():
             arrays |= {} if series.fields is None else series.fields(series.memory)
-        specs, saved = outputs.field_specs(simulation.model), list[Dataset]()
+        specs = outputs.field_specs(simulation.model)
+        saved = list[Dataset]()
         for name, array in arrays.items():
             spec = specs.get(name.removesuffix("_mean"))
             units = outputs.units_of(simulation.model, spec) if spec is not None else ""
-            components = component_names(array.shape[: array.ndim - len(axes)])
+            components = component_labels(array.shape[: array.ndim - len(axes)])
             saved.append(
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})
             )
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
-        single, index = settings.precision == "single", settings.index or output.gadget is not None
+        single = settings.precision == "single"
+        index = settings.index or output.gadget is not None
         options = Options(output.compression, single, index, sync=simulation.config.run.sync)
         folder = self._folder / "snapshots"
         self._writer.submit(
@@ -210,7 +216,8 @@ class Output:
 
     def _particles(self, state: State) -> list[Dataset]:
         simulation = self._simulation
-        fields, species = simulation.config.output.snapshots.sample, []
+        fields = simulation.config.output.snapshots.sample
+        species = []
         for name, held in state.particles.items():
             particles = held.without("start_velocity")
             if fields and name in simulation.swarm.kinds:
@@ -232,7 +239,7 @@ class Output:
 
         def committed(folder: Path) -> None:
             self._journal.kept([folder / MANIFEST])
-            prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
+            prune_saves(folder.parent, settings.keep_last, settings.keep_every, self._journal)
 
         saved = datasets(state, simulation.model, simulation.populations)
         saved += [dataset for series in self._series.values() for dataset in series.datasets()]
@@ -245,7 +252,8 @@ class Output:
             "layout": simulation.transform.name,
             "devices": len(simulation.cluster.devices),
         }
-        folder, options = self._folder / "checkpoints", Options(index=False)
+        folder = self._folder / "checkpoints"
+        options = Options(index=False)
         self._writer.submit(
             folder, int(state.step), saved, attributes, options=options, after=committed
         )

@@ -59,7 +59,8 @@ class Series:
         (coordinate, values): further properties of the points of a coordinate; an existing file
         keeps its own values. A variable is nan in the rows that lack it. Raises UserError if the
         coordinates differ from those in the file."""
-        self.path, self._journal = path, journal
+        self.path = path
+        self._journal = journal
         self._coordinates = {name: np.asarray(values) for name, values in coordinates.items()}
         self._variables = dict(variables)
         self._required = frozenset(variables)
@@ -205,7 +206,8 @@ class Series:
             dataset = file.create_dataset(name, data=values)
             dataset.attrs["along"] = along
             dataset.dims[0].attach_scale(file[along])
-        step, time = create("step"), create("time")
+        step = create("step")
+        time = create("time")
         time.make_scale("time")
         step.dims[0].attach_scale(time)
         for name, dimensions in self._variables.items():
@@ -372,7 +374,8 @@ class Table:
         with both sets: a column that a row lacks is nan."""
         if not columns or columns[0] != "step" or len(set(columns)) != len(columns):
             raise ValueError("the first column is step, and names are unique")
-        self.path, self._journal = path, journal
+        self.path = path
+        self._journal = journal
         self.columns = tuple(columns)
         header = ",".join(columns)
         if not path.exists():
@@ -422,7 +425,7 @@ class Table:
             self._file.close()
 
 
-def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+def read_columns(path: Path, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """The columns of a table by name, all or those in `wanted`, `step` as int64 and the others as
     float64, without an incomplete last row. Raises OSError if the file cannot be read or is no such table."""
     with reading(path):

@@ -14,7 +14,7 @@ from simulator.archive.gadget import gadget_problem
 from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot
-from simulator.archive.stored_state import field_dataset, restored_field, whole
+from simulator.archive.stored_state import field_dataset, restored_field, small_array
 from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import ParticleSubject
@@ -34,7 +34,8 @@ class Recorded:
     `series_NAME_`."""
 
     def __init__(self, name: str, measured: Measured, simulation: Simulation, kind: Kind):
-        self.measured, self._prefix = measured, f"series_{name}_"
+        self.measured = measured
+        self._prefix = f"series_{name}_"
         self.with_snapshots = kind.with_snapshots  # Whether every snapshot adds a row.
         self._frequent = kind.frequent or not simulation.config.run.sync
         everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
@@ -58,7 +59,8 @@ class Recorded:
         self._memory: Memory | None = None
         self._beside = measured.beside()
         self._waiting: list[tuple[int, float, Mapping[str, np.ndarray]]] = []
-        self._written, self._last_step = time.monotonic(), -1
+        self._written = time.monotonic()
+        self._last_step = -1
         self._file: Series | None = None
 
     def row(self, state: State, memory: Memory) -> tuple[Any, Memory]:
@@ -101,7 +103,9 @@ class Recorded:
             self._memory = {
                 name: restored_field(snapshot, self._prefix + name, like, self._places[name])
                 if name in self._places
-                else whole(snapshot, self._prefix + name, like.shape, like.sharding, like.dtype)
+                else small_array(
+                    snapshot, self._prefix + name, like.shape, like.sharding, like.dtype
+                )
                 for name, like in self.template.items()
             }
 
@@ -125,7 +129,9 @@ class Recorded:
 
     def waiting(self) -> list[tuple[int, float, Mapping[str, np.ndarray]]]:
         """The rows that wait to be written, which the caller writes."""
-        rows, self._waiting, self._written = self._waiting, [], time.monotonic()
+        rows = self._waiting
+        self._waiting = []
+        self._written = time.monotonic()
         return rows
 
     def file(self, path: Path, journal: Journal) -> Series:
@@ -154,7 +160,7 @@ def subject_of(simulation: Simulation) -> Subject:
     return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
 
 
-def series_of(simulation: Simulation) -> dict[str, Measured]:
+def measured_series(simulation: Simulation) -> dict[str, Measured]:
     """The measurement of each series of a run, by name. Raises UserError if the model does not
     allow one of them."""
     if simulation.config.output.gadget is not None:
@@ -179,10 +185,10 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
         raise simulation.config.error(key, message) from None
 
 
-def recorded(simulation: Simulation) -> dict[str, Recorded]:
+def recorders(simulation: Simulation) -> dict[str, Recorded]:
     """The series of a run, by name. Raises UserError if the model does not allow one of them."""
     kinds = {name: kind for name, kind, _ in requested(simulation.config.output)}
     return {
         name: Recorded(name, m, simulation, kinds[name])
-        for name, m in series_of(simulation).items()
+        for name, m in measured_series(simulation).items()
     }

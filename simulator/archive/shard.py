@@ -69,7 +69,8 @@ class Dataset:
             raise ValueError(
                 f"data set {self.name!r}: a name starts with a letter and contains no slash"
             )
-        shape, leading = self.shape, tuple(len(c) for c in self.components)
+        shape = self.shape
+        leading = tuple(len(c) for c in self.components)
         if not self.axes:
             axes = tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
             object.__setattr__(self, "axes", axes)
@@ -155,7 +156,8 @@ def _shares(dataset: Dataset, data: np.ndarray, first: int, dtype: np.dtype) -> 
     extent = dataset.shape[-1] // len(dataset.shares)
     number = first // extent
     parts = data.reshape(*data.shape[:-1], -1, extent)
-    offset, blocks = sum(dataset.shares[:number]), []
+    offset = sum(dataset.shares[:number])
+    blocks = []
     for i, share in enumerate(dataset.shares[number : number + parts.shape[-2]]):
         if share:
             blocks.append(Block((offset,), np.array(parts[..., i, :share], dtype=dtype, order="C")))
@@ -170,7 +172,8 @@ def shard_name(process_id: int) -> str:
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """The shape of chunks of at most about 1 MiB that are contiguous in memory, that is, whole in
     the last axes."""
-    chunk, room = list(shape), _CHUNK_BYTES // itemsize
+    chunk = list(shape)
+    room = _CHUNK_BYTES // itemsize
     for i in range(len(chunk)):
         rest = math.prod(chunk[i + 1 :])
         chunk[i] = max(1, min(chunk[i], room // max(rest, 1)))
@@ -220,7 +223,9 @@ def build_shard(
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
     pieces = (
-        [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+        [image.getbuffer()]
+        if filters
+        else list(file_pieces(image, sorted(placed, key=lambda p: p[0])))
     )
     size, digest = checksum(pieces)
     entries = {
@@ -238,7 +243,8 @@ def nonfinite(values: np.ndarray) -> int:
     """Number of NaNs and infinities, counted in pieces that stay in cache."""
     if values.dtype.kind not in "fc":
         return 0
-    flat, piece = values.reshape(-1), 1 << 18
+    flat = values.reshape(-1)
+    piece = 1 << 18
     return sum(
         math.prod(part.shape) - int(np.count_nonzero(np.isfinite(part)))
         for part in (flat[i : i + piece] for i in range(0, flat.size, piece))
@@ -257,7 +263,7 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
     return h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, properties))
 
 
-def stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+def file_pieces(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
     """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending
     offset."""
     with image:

@@ -12,7 +12,6 @@ shows the same fields to ParaView, and `snapshots.vtkhdf` shows all snapshots at
 import contextlib
 import datetime
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-import xxhash
 
 from simulator.archive.hdf5_image import hdf5_into
 from simulator.archive.manifest import (
@@ -35,15 +33,16 @@ from simulator.archive.manifest import (
     read_manifest,
 )
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.run_state import ALTERED
+from simulator.archive.seal import Seal
 from simulator.archive.snapshot_reader import configuration_of
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, checksum, pieces_of, reason, write_durably
+from simulator.files import TEMPORARY, write_durably
 from simulator.words import version_of
 
-_SEAL = b"simulator xxh3 "
-_SEAL_LENGTH = len(_SEAL) + 16
-_IN_MEMORY, _PIECE = 1 << 26, 1 << 20  # Bytes.
+_SEAL = Seal(b"simulator xxh3 ")
+# Bytes.
+_IN_MEMORY = 1 << 26
+_PIECE = 1 << 20
 
 
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
@@ -72,18 +71,17 @@ def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., N
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
     """Why a derived file does not belong to its folder (it is missing, unreadable or altered); None
     if it does."""
-    return _seal_problem(path, _described(folder, manifest))
+    return _SEAL.problem(path, _origin(folder, manifest))
 
 
 def time_index_problem(parent: Path) -> str | None:
     """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or
     if there are no indexed snapshots."""
-    return _seal_problem(parent.with_name(NAME), b"") if _all_listed(parent) else None
+    return _SEAL.problem(parent.with_name(NAME)) if _all_listed(parent) else None
 
 
-def _described(folder: Path, manifest: Manifest) -> bytes:
-    """The bytes of a committed folder that the checksum of a derived file covers besides the file
-    itself."""
+def _origin(folder: Path, manifest: Manifest) -> bytes:
+    """The bytes of a committed folder that the seal of a derived file covers."""
     return folder.name.encode() + manifest.encode()
 
 
@@ -92,49 +90,18 @@ def write_sealed(
 ) -> None:
     """Write an HDF5 file that is derived from a committed folder, for `derived_problem`. Raises
     OSError."""
-    _write(path, fill, _described(folder, manifest))
+    _write(path, fill, _origin(folder, manifest))
 
 
-def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> None:
-    """Replaces `path` by an HDF5 file that `fill` has filled, followed by a checksum."""
+def _write(path: Path, fill: Callable[[h5py.File], None], origin: bytes = b"") -> None:
+    """Replace `path` by an HDF5 file that `fill` has filled, followed by its seal."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(path.parent), prefix=TEMPORARY) as image:
         with hdf5_into(image, LIBVER, path) as file:
             fill(file)
         image.seek(0)
-        digest = xxhash.xxh3_64()
-
-        def pieces() -> Iterator[bytes]:
-            while piece := image.read(_PIECE):
-                digest.update(piece)
-                yield piece
-            yield _seal(digest, described)
-
-        write_durably(
-            path, pieces(), sync=False
-        )  # a file that a power failure cut is made again, by its seal
-
-
-def _seal_problem(path: Path, described: bytes) -> str | None:
-    """Why a derived file is not as this program wrote it: its last bytes are a checksum of the
-    bytes before them and of `described`. The file is read as bytes, because HDF5 may hang or crash
-    on a damaged file."""
-    digest = xxhash.xxh3_64()
-    try:
-        checksum(pieces_of(path, path.stat().st_size - _SEAL_LENGTH), digest)
-        with path.open("rb") as file:
-            file.seek(-min(_SEAL_LENGTH, path.stat().st_size), os.SEEK_END)
-            end = file.read()
-    except FileNotFoundError:
-        return "missing"
-    except OSError as error:
-        return f"unreadable ({reason(error)})"
-    return None if _seal(digest, described) == end else ALTERED
-
-
-def _seal(digest: xxhash.xxh3_64, described: bytes) -> bytes:
-    """The checksum behind the bytes of an HDF5 file, which HDF5 ignores."""
-    digest.update(described)
-    return _SEAL + digest.hexdigest().encode()
+        pieces = iter(partial(image.read, _PIECE), b"")
+        # A power failure may cut the file short; its seal shows that, and it is written again.
+        write_durably(path, _SEAL.pieces(pieces, origin), sync=False)
 
 
 def virtual(
@@ -190,12 +157,12 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         if entry.species is not None:
             species[entry.species] = entry.axes[-1].size
             record = name.removeprefix(f"{entry.species}.")
-            parent, described = (
-                iteration.require_group(f"particles/{entry.species}"),
-                _record_attributes(record),
-            )
+            parent = iteration.require_group(f"particles/{entry.species}")
+            described = _record_attributes(record)
         elif entry.is_mesh:
-            record, parent, described = name, meshes, _mesh_attributes(entry)
+            record = name
+            parent = meshes
+            described = _mesh_attributes(entry)
         else:
             continue
         group = parent.create_group(record) if entry.components else parent
@@ -289,7 +256,7 @@ def as_attribute(value: Any) -> Any:
 ROOT = "VTKHDF"
 
 
-def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
+def sidecar_fields(manifest: Manifest) -> dict[str, FieldEntry]:
     """The fields in the sidecar: the real scalars and, in three dimensions, the 3-vectors on the
     grid of the first field in physical space."""
     axes = _axes(manifest)
@@ -331,7 +298,7 @@ def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         root.attrs[name] = value
     root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
     data = root.create_group("PointData")
-    for name, entry in drawn(manifest).items():
+    for name, entry in sidecar_fields(manifest).items():
         shape = (*entry.extents, 3) if entry.components else entry.extents
         components = [(path, index) for index, path in entry.component_paths(name)]
         virtual(data, name, shape, folder, manifest, components)
@@ -370,7 +337,7 @@ def write_time_index(parent: Path) -> Path | None:
         path.unlink(missing_ok=True)
         return None
     newest = read_manifest(parent / entries[-1].name)
-    _write(path, partial(_fill, parent=parent, manifest=newest, entries=entries), b"")
+    _write(path, partial(_fill, parent=parent, manifest=newest, entries=entries))
     return path
 
 
@@ -425,7 +392,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
     steps.attrs["NSteps"] = len(entries)
     steps["Values"] = times
     data = root.create_group("PointData")
-    for name, field in drawn(manifest).items():
+    for name, field in sidecar_fields(manifest).items():
         shape = (*field.extents, 3) if field.components else field.extents
         layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
         for number, entry in _with(name, entries):

@@ -37,12 +37,11 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
     `.step`, `.time` (double), `.attributes` (as saved), `.fields` (names), `.path`, `.manifest`."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
-        self.step, self.time, self.attributes = (
-            manifest.step,
-            manifest.time,
-            dict(manifest.attributes),
-        )
+        self.path = path
+        self.manifest = manifest
+        self.step = manifest.step
+        self.time = manifest.time
+        self.attributes = dict(manifest.attributes)
 
     @property
     def fields(self) -> list[str]:
@@ -140,7 +139,8 @@ class StoredField(LazyArray):
     of the field, each in one shard. Reading raises Damaged if a shard is missing or damaged."""
 
     def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
-        self._folder, self.name = folder, name
+        self._folder = folder
+        self.name = name
         self.entry: FieldEntry = manifest.fields[name]
         self.shape, self.dtype = self.entry.shape, np.dtype(self.entry.dtype)
         self.axes, self.attributes = self.entry.axes, dict(self.entry.attributes)
@@ -208,7 +208,8 @@ def _overlap(
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
     """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if
     it is empty."""
-    source, destination = [], []
+    source = []
+    destination = []
     for r, start, n in zip(ranges, piece.block.start, piece.block.shape, strict=True):
         first = max(0, -((r.start - start) // r.step))  # ceil((start - r.start) / step)
         last = min(len(r), -((r.start - start - n) // r.step))  # one past the last
@@ -228,7 +229,8 @@ def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool
         raise IndexError(f"{len(items)} indices for {len(shape)} axes")
     spot = next((n for n, i in enumerate(items) if i is Ellipsis), len(items))
     items[spot : spot + 1] = [slice(None)] * missing
-    ranges, dropped = [], []
+    ranges = []
+    dropped = []
     for item, n in zip(items, shape, strict=True):
         if isinstance(item, slice):
             ranges.append(range(n)[item])

@@ -31,8 +31,8 @@ from simulator.archive.manifest import (
     Manifest,
     ShardEntry,
     commit,
-    folder_name,
     load_filters,
+    name_of_step,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
 from simulator.archive.snapshot_index import make_derived
@@ -96,7 +96,10 @@ class Writer:
         announce: Callable[[Path, Path], None] = lambda temporary, target: None,
         hook: Hook = lambda stage: None,
     ) -> None:
-        self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
+        self._cluster = cluster
+        self._check = check
+        self._announce = announce
+        self._hook = hook
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         # An orphaned process of a lost node may still write into an earlier temporary folder, so
         # names are unique.
@@ -141,14 +144,12 @@ class Writer:
             fields=fields,
             shards=(),
         )
-        target = Path(parent) / folder_name(step)
+        target = Path(parent) / name_of_step(step)
         temporary = target.with_name(f"{TEMPORARY}{target.name}-{self._token}")
         save = _Save(target, temporary, manifest, options, after)
         try:
-            process, types = (
-                self._cluster.process_id,
-                {name: np.dtype(entry.dtype) for name, entry in fields.items()},
-            )
+            process = self._cluster.process_id
+            types = {name: np.dtype(entry.dtype) for name, entry in fields.items()}
             blocks = {
                 d.name: own for d in datasets if (own := own_blocks(d, process, types[d.name]))
             }

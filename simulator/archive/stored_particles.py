@@ -42,13 +42,15 @@ class ParticlesOnDisk:
 
         def read(name: str, components: int, dtype: Any, empty: int | float) -> jax.Array:
             lead = (components,) if components else ()
-            shape, sharding = (*lead, capacity * domain.devices), domain.sharding(len(lead) + 1)
+            shape = (*lead, capacity * domain.devices)
+            sharding = domain.sharding(len(lead) + 1)
 
             def part(index: Any) -> np.ndarray:
                 start, stop, _ = index[-1].indices(shape[-1])
                 out = np.full((*lead, stop - start), empty, dtype)
                 for device in range(start // capacity, stop // capacity):
-                    at, n = device * capacity - start, shares[device]
+                    at = device * capacity - start
+                    n = shares[device]
                     if n and name in {*self.records, "id"}:
                         out[..., at : at + n] = self._values(name, first[device], first[device] + n)
                 return out

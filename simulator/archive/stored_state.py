@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import Axis
-from simulator.archive.restore import restore
+from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
 from simulator.archive.stored_particles import ParticlesOnDisk, arrangement
@@ -39,7 +39,8 @@ fields."""
 
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
     """The axes of a spectral layout, as the manifest describes them."""
-    shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
+    shape = dict(zip("xyz", layout.grid.shape, strict=True))
+    names = layout.grid.names
     return tuple(
         Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order
     )
@@ -52,7 +53,7 @@ def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:
     return tuple(Axis.uniform(name, n, h) for name, n, h in sizes)
 
 
-def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+def component_labels(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     return tuple(_COMPONENTS[:n] if n <= 3 else tuple(map(str, range(n))) for n in lead)
 
 
@@ -60,7 +61,7 @@ def field_dataset(name: str, array: jax.Array, place: Layout | PhysicalLayout) -
     """An array (..., modes or points) in this layout, to be stored under `name`."""
     spectral = isinstance(place, Layout)
     axes = spectral_axes(place) if spectral else physical_axes(place)
-    lead = component_names(array.shape[:-3])
+    lead = component_labels(array.shape[:-3])
     return Dataset(name, place.as_seen(array), axes, lead, hermitian=spectral and place.half)
 
 
@@ -71,7 +72,7 @@ def restored_field(
     axes = spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
     sharding = place.seen_sharding(like.ndim - 3 + len(place.seen_order))
     return place.from_seen(
-        restore(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype))
+        restored_array(snapshot, name, sharding, axes, place.seen_shape, np.dtype(like.dtype))
     )
 
 
@@ -99,7 +100,7 @@ def datasets(
     return [*fields, *clock, *memory, *history, *particles]
 
 
-def load(
+def load_state(
     folder: Path, like: State, model: Equation, populations: Populations = MappingProxyType({})
 ) -> State:
     """The state stored in `folder`, in the layouts of the model, with each particle on the device
@@ -113,7 +114,7 @@ def load(
     replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def small(stored: str, array: jax.Array) -> jax.Array:
-        return whole(snapshot, stored, array.shape, replicated)
+        return small_array(snapshot, stored, array.shape, replicated)
 
     return State(
         {name: field(name, name, array) for name, array in like.fields.items()},
@@ -132,7 +133,7 @@ def load(
     )
 
 
-def whole(
+def small_array(
     snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
 ) -> jax.Array:
     """A small stored array, of which every process reads all values."""
@@ -140,8 +141,8 @@ def whole(
     return jax.make_array_from_callback(shape, sharding, lambda index: value[index])
 
 
-def restored(simulation: Simulation, folder: Path) -> State:
-    return simulation.restored(partial(load, folder))
+def restored_state(simulation: Simulation, folder: Path) -> State:
+    return simulation.restored(partial(load_state, folder))
 
 
 def _history_name(kept: str, field: str) -> str:
@@ -155,7 +156,8 @@ def particle_datasets(particles: ParticleSet, population: Population) -> Iterato
     """The records of particles, `NAME.position` and so on, and `NAME.id`.
 
     Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up."""
-    name, domain = population.name, population.domain
+    name = population.name
+    domain = population.domain
     shares = _checked_shares(name, particles, population.count, domain)
     axis = (Axis(name=f"{name}.particle", size=sum(shares)),)
     for record, array in {"id": particles.id, **particles.records}.items():
@@ -236,13 +238,15 @@ class StoredFields:
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
         """The modes of field `name` in the layout of `transform`; zero where the stored grid has no
         mode."""
-        layout, components = transform.layout, self.components[name]
+        layout = transform.layout
+        components = self.components[name]
         kind = np.result_type(transform.dtype, np.complex64)
         if self._modes:
             like = jax.ShapeDtypeStruct((*components, *layout.shape), kind)
             field = restored_field(self._snapshot, name, like, layout)
             return jax.jit(lambda f: jnp.where(layout.mask, f, 0))(field)
-        devices, real = list(layout.mesh.devices.flat), layout.real
+        devices = list(layout.mesh.devices.flat)
+        real = layout.real
         # A wave function also has its Nyquist planes.
         stored = make_transform(self.grid, devices, transform.dtype, real=real, every=not real)
         dtype = transform.dtype if layout.real else kind
@@ -266,7 +270,8 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
     modes = jnp.transpose(modes, (*range(lead), *(lead + source.order.index(a) for a in "zyx")))
     for axis in "xy":
         modes = _matched(modes, lead + "zyx".index(axis), axis, source, target)
-    parts, y = target.devices, modes.shape[lead + 1]
+    parts = target.devices
+    y = modes.shape[lead + 1]
     modes = jnp.pad(modes, [(0, 0)] * (lead + 1) + [(0, padded(y, parts) - y), (0, 0)])
     if parts > 1:
         spec = PartitionSpec(*(None,) * (lead + 1), tuple(spatial(target.mesh)), None)

@@ -15,8 +15,9 @@ from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, read_manifest, remove
-from simulator.archive.run_state import ALTERED, CONFIG, read_state, unsealed
+from simulator.archive.run_state import CONFIG, read_state
 from simulator.archive.run_state import NAME as STATE
+from simulator.archive.seal import ALTERED, unsealed_json
 from simulator.archive.snapshot_index import NAME as TIME_INDEX
 from simulator.archive.snapshot_index import (
     derived_from,
@@ -163,7 +164,7 @@ def _shard_problem(path: Path, shard: ShardEntry) -> str | None:
     )
 
 
-def prune(
+def prune_saves(
     parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED
 ) -> list[Path]:
     """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of
@@ -336,4 +337,4 @@ def _checked(path: Path, problem: Callable[[], str | None]) -> Checked:
 
 def _state_problem(folder: Path) -> str | None:
     content = (folder / STATE).read_bytes()
-    return ALTERED if read_state(folder) is None or unsealed(content) is None else None
+    return ALTERED if read_state(folder) is None or unsealed_json(content) is None else None

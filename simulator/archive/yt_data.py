@@ -70,7 +70,8 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
     if clock is not None and clock.unit is not None:
         per_h = h if clock.unit.per_h and h is not None else 1.0
         length = clock.a * clock.unit.megaparsecs * 1e3 * CM_PER_KPC / per_h
-        mass, time = GRAMS * 1e-10 / per_h, clock.a * length / 1e5
+        mass = GRAMS * 1e-10 / per_h
+        time = clock.a * length / 1e5
     data: Any = yt.load_uniform_grid(  # pyright: ignore[reportPrivateImportUsage]
         fields,
         (*shape, *(1,) * layer),
@@ -85,9 +86,12 @@ def yt_data(snapshot: Snapshot, h: float | None = None) -> "Dataset":
     )
     if clock is not None:
         s = clock.cosmology
-        data.cosmological_simulation, data.current_redshift = 1, 1 / clock.a - 1
-        data.omega_matter, data.omega_radiation = s.matter, s.radiation
-        data.omega_lambda, data.hubble_constant = 1 - s.matter - s.radiation - s.curvature, h or 1.0
+        data.cosmological_simulation = 1
+        data.current_redshift = 1 / clock.a - 1
+        data.omega_matter = s.matter
+        data.omega_radiation = s.radiation
+        data.omega_lambda = 1 - s.matter - s.radiation - s.curvature
+        data.hubble_constant = h or 1.0
         data.set_units()
     return data
 

@@ -179,7 +179,7 @@ def render_command(args: argparse.Namespace) -> int:
     the box, and write PNG files into RUN/plots. The run's output.render replaces the options that are not given.
 
     example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye"""
-    from simulator.analysis.recompute import render
+    from simulator.analysis.recompute import rendered_pictures
     from simulator.archive.open_run import open_run
     from simulator.show.kinds import volume_picture
     from simulator.show.style import Labels, draw
@@ -193,7 +193,9 @@ def render_command(args: argparse.Namespace) -> int:
     own = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
     labels = Labels(dict(open_run(args.run).config.get("model") or {}))
-    for name, time, drawn in render(Path(args.run), steps, [*args.overrides, *own], args.field):
+    for name, time, drawn in rendered_pictures(
+        Path(args.run), steps, [*args.overrides, *own], args.field
+    ):
         colours = {key.partition("/")[2]: table for key, table in drawn.items() if key != "image"}
         picture = partial(volume_picture, drawn["image"], labels.moment(time), colours)
         print(draw(picture, Path(args.run) / "plots" / f"render_{name}.png"), flush=True)

@@ -107,7 +107,7 @@ def analyze_command(args: argparse.Namespace) -> int:
 
     example: simulator analyze outputs/taylor_green --what transfer,histograms
       simulator analyze outputs/cold_dark_matter --halos"""
-    from simulator.analysis.recompute import analyze
+    from simulator.analysis.recompute import analyze_snapshots
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
     runs = [Path(word) for word in args.runs if word not in overrides]
@@ -122,7 +122,7 @@ def analyze_command(args: argparse.Namespace) -> int:
         raise UserError("simulator analyze: --linking and --members describe halos; add --halos")
     for run in runs:
         with progress_bar(f"{run}: snapshots") as progress:
-            written, refused = analyze(run, kinds, overrides, progress)
+            written, refused = analyze_snapshots(run, kinds, overrides, progress)
         print(written)
         for line in refused:
             print(line, file=sys.stderr)

@@ -88,7 +88,7 @@ def sweep_table(args: argparse.Namespace) -> int:
     example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv"""
     from simulator.files import replace_file
     from simulator.study.sweep_text import table_lines
-    from simulator.study.table import as_csv, as_json
+    from simulator.study.table import as_csv, table_as_json
 
     sweep = _planned(args.file)
     rows = sweep.rows()
@@ -96,7 +96,7 @@ def sweep_table(args: argparse.Namespace) -> int:
     if args.csv:
         replace_file(args.csv, as_csv(rows))
     if args.json:
-        replace_file(args.json, as_json(rows))
+        replace_file(args.json, table_as_json(rows))
     return 0
 
 
@@ -192,8 +192,8 @@ def sweep_submit(args: argparse.Namespace) -> int:
 
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run"""
     from simulator.cluster.queue import largest_array
-    from simulator.study.execution import plan_submission, submit, to_submit
-    from simulator.study.study_status import counted
+    from simulator.study.execution import plan_submission, submit_sweep, to_submit
+    from simulator.study.study_status import status_counts
     from simulator.study.sweep import open_sweep
     from simulator.study.sweep_progress import typed_sweep
     from simulator.words import short
@@ -202,7 +202,7 @@ def sweep_submit(args: argparse.Namespace) -> int:
     statuses = sweep.statuses()
     runs = to_submit(sweep, statuses, failed=args.failed)
     if not runs:
-        print(f"{sweep.name}: {counted(statuses)}; nothing to submit")
+        print(f"{sweep.name}: {status_counts(statuses)}; nothing to submit")
         return 0
     sweep.check(runs)
     chunks = plan_submission(sweep, runs, largest_array())
@@ -210,7 +210,7 @@ def sweep_submit(args: argparse.Namespace) -> int:
         for chunk in chunks:
             print(chunk.script, end="")
         return 0
-    jobs = submit(sweep, chunks)
+    jobs = submit_sweep(sweep, chunks)
     print(
         f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
     )

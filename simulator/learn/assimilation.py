@@ -25,8 +25,8 @@ from simulator.archive.manifest import clean_leftovers
 from simulator.archive.run_writer import Output
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
-from simulator.archive.stored_state import RunInputs, datasets, load
-from simulator.archive.verify import newest_good, prune
+from simulator.archive.stored_state import RunInputs, datasets, load_state
+from simulator.archive.verify import newest_good, prune_saves
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping, dump_config, load_config, read_settings
 from simulator.config.run_config import Places
@@ -41,6 +41,7 @@ from simulator.learn.observations import (
     ObservedRun,
     read_observations,
 )
+from simulator.learn.search import At, Search
 from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
@@ -52,9 +53,12 @@ from simulator.simulation.simulation import Simulation
 from simulator.study.runs import is_compared
 from simulator.words import short
 
-RECORD, RESULT, HISTORY = "assimilation.json", "result.npz", "history.csv"
+RECORD = "assimilation.json"
+RESULT = "result.npz"
+HISTORY = "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0  # Seconds between two checkpoints.
+_METHODS: dict[str, type[Search[Any]]] = {"variational": Variational, "ensemble": Filter}
 _OWN = {
     "variational": ("windows", "iterations", "tolerance", "hessian_products"),
     "ensemble": ("members", "inflation", "radius"),
@@ -146,14 +150,19 @@ class Assimilating:
     """One start of an assimilation on one process."""
 
     def __init__(self, task: Assimilation, cluster: Cluster, log: RunLog, signals: SignalFlags):
-        self.task, self.cluster, self.log, self.signals = task, cluster, log, signals
-        self.settings, self.folder = task.settings, Path(task.settings.output)
+        self.task = task
+        self.cluster = cluster
+        self.log = log
+        self.signals = signals
+        self.settings = task.settings
+        self.folder = Path(task.settings.output)
         self.rows: list[Row] = []
         self._saved = self._began = time.monotonic()
 
     def run(self, overwrite: bool = False) -> int:
         """The exit code: 0 done, 3 stopped early. Raises UserError before anything is written."""
-        settings, config = self.settings, self.task.config
+        settings = self.settings
+        config = self.task.config
         if self.cluster.together(lambda: self._is_finished(overwrite)):
             self.log.say(f"finished already: {short(self.folder)}")
             return 0
@@ -171,9 +180,8 @@ class Assimilating:
             prior = background(settings.background, simulation)
         except UserError as error:
             raise self.task.error("background", str(error)) from None
-        method = Variational if settings.method == "variational" else Filter
         own: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
-        search = method(simulation, observed, prior, dt, **own)
+        search = _METHODS[settings.method](simulation, observed, prior, dt, **own)
         with self._owned(overwrite):
             self._writer = Writer(self.cluster)
             with contextlib.closing(self._writer):
@@ -240,7 +248,7 @@ class Assimilating:
         self.rows = numbers.pop("rows")
         self._began -= self.rows[-1]["seconds"] if self.rows else 0
         self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
-        return load(Path(chosen), like, simulation.model), numbers
+        return load_state(Path(chosen), like, simulation.model), numbers
 
     def wrote(
         self,
@@ -271,7 +279,7 @@ class Assimilating:
                 datasets(state(), search.simulation.model),
                 {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
                 options=Options(index=False),
-                after=lambda folder: prune(folder.parent, 2),
+                after=lambda folder: prune_saves(folder.parent, 2),
             )
             self._writer.wait()
         return bool(stop)
@@ -302,9 +310,9 @@ class Assimilating:
             np.savez(temporary, **result)
             temporary.replace(self.folder / RESULT)
 
-    def _searched(self, search: Variational | Filter) -> int:
-        found = self.restored(search.template(), search.simulation)
-        at: Any = search.loaded(*found) if found else search.first()
+    def _searched(self, search: Search[At]) -> int:
+        checkpoint = self.restored(search.template(), search.simulation)
+        at = search.loaded(*checkpoint) if checkpoint else search.first()
         while not search.is_finished(at):
             at, row, said = search.next(at)
             self.log.say(said)
@@ -326,7 +334,9 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
     """The first observed variable on the plane of the grid through the first point, and the points
     of the plane, with their observations at the time `number`."""
     assert observed.positions is not None
-    grid, names, points = simulation.grid, np.array(observed.names), observed.positions
+    grid = simulation.grid
+    names = np.array(observed.names)
+    points = observed.positions
     column = str(names[0])
     field = next(
         n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n

@@ -72,7 +72,8 @@ class Prior:
 
     def deviation(self, xi: Mapping[str, jax.Array]) -> Fields:
         """The difference of the uncertain fields from the mean."""
-        model, deviation = self.simulation.model, {}
+        model = self.simulation.model
+        deviation = {}
         for name, root in self.root.items():
             layout = model.transforms[name].layout
             weight = jnp.maximum(layout.weight(root.dtype), 1)
@@ -83,9 +84,11 @@ class Prior:
     def drawn(self, stream: Stream, number: int | jax.Array) -> dict[str, jax.Array]:
         """Standard normal control variables, the `number`-th of a stream, the same on any number of
         devices."""
-        model, drawn = self.simulation.model, {}
+        model = self.simulation.model
+        drawn = {}
         for field, (name, root) in enumerate(self.root.items()):
-            layout, lead = model.transforms[name].layout, model.shapes[name]
+            layout = model.transforms[name].layout
+            lead = model.shapes[name]
             weight = jnp.sqrt(jnp.maximum(layout.weight(root.dtype), 1))
             seed = number * len(self.root) + field
             noise = gaussian(layout, seed, prod(lead), root.dtype, stream)
@@ -95,7 +98,8 @@ class Prior:
 
 def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
     """The prior. Raises UserError for a field that the model does not have."""
-    model, inputs = simulation.model, cast(Any, simulation.inputs)
+    model = simulation.model
+    inputs = cast(Any, simulation.inputs)
     known = {name: spec for name, spec in model.fields.items() if not spec.complex}
     first = simulation.state.fields
     mean: dict[str, Any] = dict(first)
@@ -126,7 +130,8 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
 
 def freedom(simulation: Simulation, name: str) -> int:
     """The independent components of a mode."""
-    lead, model = prod(simulation.model.shapes[name]), simulation.model
+    lead = prod(simulation.model.shapes[name])
+    model = simulation.model
     return lead - 1 if name in model.solenoidal else lead
 
 
@@ -154,10 +159,8 @@ def _of_spectrum(
 def _of_samples(
     simulation: Simulation, name: str, samples: list[jax.Array], centre: Any
 ) -> jax.Array:
-    layout, lost = (
-        simulation.model.transforms[name].layout,
-        1 if not isinstance(centre, int) else 0,
-    )
+    layout = simulation.model.transforms[name].layout
+    lost = 1 if not isinstance(centre, int) else 0
     squares: Any = 0
     for sample in samples:
         off = (sample - centre).reshape(-1, *layout.shape)

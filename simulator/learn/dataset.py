@@ -29,7 +29,7 @@ import numpy as np
 from simulator.archive.hdf5_image import hdf5_into
 from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
-from simulator.archive.shard import reserve, stream
+from simulator.archive.shard import file_pieces, reserve
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.config import as_mapping
 from simulator.config.yaml12 import dump_yaml, path_of, value_at
@@ -43,12 +43,13 @@ from simulator.files import (
     write_durably,
 )
 from simulator.run.lock import RunLock
-from simulator.study.batch import numbers
+from simulator.study.batch import varied_numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.study_status import MemberState, status_of
 from simulator.study.sweep import Sweep
 
-PLAN, STATS = "dataset.json", "stats.yaml"
+PLAN = "dataset.json"
+STATS = "stats.yaml"
 _ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
 _LOOK = 1.0  # Seconds between two looks for runs that are done.
 _TOLERANCE = 1e-6  # The largest deviation of a frame's time, in intervals.
@@ -100,7 +101,8 @@ def frame_times(sweep: Sweep) -> np.ndarray:
     """The times of the frames, shape (frame,). Raises UserError unless they have a constant
     interval."""
     config = sweep.runs[0].config
-    snapshots, stop = config.output.snapshots, config.time.stop
+    snapshots = config.output.snapshots
+    stop = config.time.stop
     every = snapshots.every if isinstance(snapshots.every, float) else 0.0
     number = max(round(stop / (every or stop)), 1)
     if (
@@ -116,7 +118,8 @@ def frame_times(sweep: Sweep) -> np.ndarray:
 
 def divided(sweep: Sweep) -> dict[str, Runs]:
     """The runs of every file. Raises UserError if there are too few runs."""
-    files, most = {}, sweep.settings.dataset.trajectories_per_file
+    files = {}
+    most = sweep.settings.dataset.trajectories_per_file
     for split, runs in sweep.split.items():
         for number, first in enumerate(range(0, len(runs), most)):
             files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : first + most]
@@ -136,8 +139,10 @@ class DatasetWriter:
     of a run are not as the sweep's file describes them."""
 
     def __init__(self, sweep: Sweep):
-        self._sweep, self._folder = sweep, sweep.folder / "dataset"
-        self._files, self._times = divided(sweep), frame_times(sweep)
+        self._sweep = sweep
+        self._folder = sweep.folder / "dataset"
+        self._files = divided(sweep)
+        self._times = frame_times(sweep)
         self._statistics: dict[str, _Statistics] = {}  # Of every file that is there.
         self._over = threading.Event()
         self._lock: RunLock | None = None
@@ -185,7 +190,8 @@ class DatasetWriter:
         for name, runs in self._files.items():
             if self._over.is_set() or name in self._statistics or not all(map(_is_done, runs)):
                 continue
-            path, statistics = self._folder / name, _Statistics()
+            path = self._folder / name
+            statistics = _Statistics()
             fields, axes = self._begun
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_temporaries(path.parent)
@@ -233,12 +239,11 @@ def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
     """The fields of the data set that a field of the snapshots becomes. Vectors and tensors of
     other dimensions than the space have no place in the format; their components, and the parts of
     complex fields, are fields."""
-    order, parts = len(entry.components), [(name, ())]
+    order = len(entry.components)
+    parts = [(name, ())]
     if order > 2 or any(len(names) != len(entry.axes) for names in entry.components):
-        order, parts = (
-            0,
-            [(f"{name}_{label}", index) for index, label in component_names(entry.components)],
-        )
+        order = 0
+        parts = [(f"{name}_{label}", index) for index, label in component_names(entry.components)]
     complex_parts = {"_real": np.real, "_imaginary": np.imag}
     for end, part in (
         complex_parts if np.dtype(entry.dtype).kind == "c" else {"": np.asarray}
@@ -258,7 +263,8 @@ def _write_file(
     written."""
     times = frame_times(sweep).astype(_FLOAT)
     shape = (len(times), *map(len, axes.values()))
-    image, placed = io.FileIO(os.memfd_create("dataset"), "w+"), []
+    image = io.FileIO(os.memfd_create("dataset"), "w+")
+    placed = []
     # Files of the earliest format hold no times of creation: equal data are equal bytes.
     with hdf5_into(image, "earliest", path) as file:
         _describe(file, sweep, runs, axes, times)
@@ -275,7 +281,9 @@ def _write_file(
                 placed.append((stored.id.get_offset(), field))
     write_durably(
         path,
-        stream(image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)),
+        file_pieces(
+            image, _frames(sorted(placed, key=lambda pair: pair[0]), runs, times, statistics)
+        ),
     )
     sync_folder(path.parent)
 
@@ -305,7 +313,8 @@ def _frames(
         statistics.add(field, frame)
         return offset, frame.stored
 
-    cores, before = len(os.sched_getaffinity(0)), None
+    cores = len(os.sched_getaffinity(0))
+    before = None
     waiting: deque[tuple[int, _WellField, Future[_Frame]]] = deque()
     with ThreadPoolExecutor(cores) as pool:
         for offset, field, snapshot, first in _wanted(placed, runs, times):
@@ -349,7 +358,7 @@ def _frame(field: _WellField, snapshot: Snapshot, before: Future[_Frame] | None)
 def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
     """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers
     that differ between the runs of the sweep are scalars, the others attributes."""
-    first, *others = (numbers(run.config) for run in sweep.runs)
+    first, *others = (varied_numbers(run.config) for run in sweep.runs)
     shared = {
         key: item for key, item in first.items() if all(other.get(key) == item for other in others)
     }
@@ -363,10 +372,8 @@ def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.n
         **shared,
         runs=[run.hash for run in runs],  # not part of the format: the origin of each trajectory
     )
-    dimensions, boundaries = (
-        file.create_group("dimensions"),
-        file.create_group("boundary_conditions"),
-    )
+    dimensions = file.create_group("dimensions")
+    boundaries = file.create_group("boundary_conditions")
     _attributes(dimensions, spatial_dims=list(axes))
     _attributes(dimensions.create_dataset("time", data=times), sample_varying=False)
     constant = {"sample_varying": False, "time_varying": False}
@@ -441,7 +448,8 @@ class _Statistics:
 def _sums(rows: np.ndarray, before: np.ndarray | None) -> np.ndarray:
     """The sums of the rows, less those of `before`, and of their squares, (2, row), in double
     precision."""
-    total, piece = np.zeros((2, len(rows))), 1 << 14  # points that stay in cache
+    total = np.zeros((2, len(rows)))
+    piece = 1 << 14  # points that stay in cache
     for first in range(0, rows.shape[1], piece):
         part = rows[:, first : first + piece].astype(np.float64)
         if before is not None:

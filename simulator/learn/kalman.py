@@ -23,7 +23,8 @@ from jax import lax
 
 from simulator.errors import RunFailure, UserError
 from simulator.learn.background import Prior
-from simulator.learn.observations import Data, Observed, ObservedRun
+from simulator.learn.observations import Data, Observed
+from simulator.learn.search import Search
 from simulator.physics.models import Fields, State
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
@@ -44,7 +45,7 @@ class Members:
         return {"done": self.done}
 
 
-class Filter(ObservedRun):
+class Filter(Search[Members]):
     """Members that run from observation to observation."""
 
     shown = -1
@@ -64,7 +65,8 @@ class Filter(ObservedRun):
             raise UserError(
                 "method: ensemble recovers fields; this run has particles, so leave them out"
             )
-        self.number_of_members, self._inflation = members, inflation
+        self.number_of_members = members
+        self._inflation = inflation
         self._radius = radius or min(simulation.grid.seen(simulation.grid.box)) / 3
 
     # ---- the search
@@ -77,7 +79,8 @@ class Filter(ObservedRun):
             background = replace(self.background, mean=mean, root=root)
             return self.started(background.drawn(Stream.MEMBER, number), mean, root)
 
-        draw, prior = jax.jit(drawn), (self.background.mean, self.background.root)
+        draw = jax.jit(drawn)
+        prior = (self.background.mean, self.background.root)
         numbers = np.arange(self.number_of_members)
         return self.loaded(
             self.simulation.stack([jax.block_until_ready(draw(n, *prior)) for n in numbers]),
@@ -171,8 +174,10 @@ class Filter(ObservedRun):
         ) -> tuple[State, dict[str, jax.Array]]:
             step = jax.vmap(lambda state: self.simulation.step(state, self.dt))
             members = lax.fori_loop(0, steps, lambda _, states: step(states), members)
-            off, number = self._off(members, data), sum((w > 0).sum() for _, w in data)
-            square, spread = (off.mean(0) ** 2).sum(), off.var(0, ddof=1).sum()
+            off = self._off(members, data)
+            number = sum((w > 0).sum() for _, w in data)
+            square = (off.mean(0) ** 2).sum()
+            spread = off.var(0, ddof=1).sum()
             rho = jnp.maximum((square - number) / jnp.maximum(spread, 1e-300), 1)
             rho = rho if self._inflation is None else jnp.float64(self._inflation)
             number = jnp.maximum(number, 1)
@@ -223,8 +228,11 @@ class Filter(ObservedRun):
 
     def _weights(self, off: np.ndarray, rho: float) -> np.ndarray:
         """The coefficients (place, old member, new member) of the new members."""
-        grid, count, mean = self.simulation.grid, len(off), off.mean(0)
-        box, used = np.array(grid.seen(grid.box)), [axis in grid.axes for axis in "xyz"]
+        grid = self.simulation.grid
+        count = len(off)
+        mean = off.mean(0)
+        box = np.array(grid.seen(grid.box))
+        used = [axis in grid.axes for axis in "xyz"]
         located = [
             # Values without a place count everywhere.
             np.full((one.values.shape[1], len(box)), np.nan)
@@ -234,7 +242,8 @@ class Filter(ObservedRun):
         ]
         positions = np.concatenate(located)
         lattice = np.stack(np.meshgrid(*self._lattice, indexing="ij"), -1).reshape(-1, 3)[:, used]
-        squares, slopes = np.empty((len(lattice), count, count)), np.empty((len(lattice), count))
+        squares = np.empty((len(lattice), count, count))
+        slopes = np.empty((len(lattice), count))
         for number, place in enumerate(lattice):
             apart = abs(place - positions)
             r = np.sqrt((np.minimum(apart, box - apart) ** 2).sum(-1)) * 2 / self._radius
@@ -247,7 +256,8 @@ class Filter(ObservedRun):
 
     def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
         """The new members of a field: the combination differs from point to point."""
-        model, transform = self.simulation.model, self.simulation.model.transforms[name]
+        model = self.simulation.model
+        transform = self.simulation.model.transforms[name]
         values = jax.vmap(transform.inverse)(members)
         flat = values.reshape(len(values), -1, *values.shape[-3:])
         lattice = weights.reshape(*map(len, self._lattice), *weights.shape[1:])
@@ -295,7 +305,8 @@ def _moments(fields: Fields) -> tuple[Fields, Fields]:
 def _interpolation(places: int, points: int, padded: int) -> np.ndarray:
     """The matrix (padded point, place) of periodic linear interpolation from a lattice to the
     grid."""
-    at, matrix = np.arange(padded) % points * places / points, np.zeros((padded, places))
+    at = np.arange(padded) % points * places / points
+    matrix = np.zeros((padded, places))
     low = at.astype(int)
     np.add.at(matrix, (np.arange(padded), low % places), 1 - (at - low))
     np.add.at(matrix, (np.arange(padded), (low + 1) % places), at - low)

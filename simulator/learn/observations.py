@@ -88,12 +88,10 @@ class ObservedRun:
     def __init__(
         self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float
     ):
-        self.simulation, self.observed, self.background, self.dt = (
-            simulation,
-            observed,
-            background,
-            dt,
-        )
+        self.simulation = simulation
+        self.observed = observed
+        self.background = background
+        self.dt = dt
         self.steps = np.unique(np.concatenate([one.steps for one in observed]))
 
     def data(self, step: int) -> Data:
@@ -194,7 +192,8 @@ def _observed(
     if error.ndim:
         error = error.reshape(len(steps), -1)
         error = np.tile(error, (1, values.shape[1] // error.shape[1]))
-    present, kind = np.isfinite(values), simulation.dtype
+    present = np.isfinite(values)
+    kind = simulation.dtype
     weight = np.where(present, 1 / np.where(present, error, 1), 0)
     values = np.where(present, values, 0)
     digits = abs(values * weight).max()
@@ -206,7 +205,8 @@ def _observed(
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
-    first, last = simulation.first_time, simulation.config.time.stop
+    first = simulation.first_time
+    last = simulation.config.time.stop
     if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt)]):
         raise ValueError(
             f"the time {outside[0]:g} is outside of the run, which lasts from {first:g} to {last:g}"
@@ -239,7 +239,8 @@ def _by_function(
         raise ValueError("has no `values`, those of the function")
     _columns(arrays, {"values": None}, "values")
     arrays = checked(arrays, Expected({"values": Rule(missing=True)}, {"values": 0}))
-    function, model = UserFunction.of(simulation.inputs, settings, "the fields"), simulation.model
+    function = UserFunction.of(simulation.inputs, settings, "the fields")
+    model = simulation.model
 
     def operator(state: State) -> jax.Array:
         fields = FieldView(model, outputs.contents(model, state))
@@ -257,7 +258,8 @@ def _by_function(
 def _spectra(
     arrays: Arrays, simulation: Simulation
 ) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
-    model, layout = simulation.model, simulation.transform.layout
+    model = simulation.model
+    layout = simulation.transform.layout
 
     def spectra(state: State) -> dict[str, jax.Array]:
         return outputs.spectra(model, outputs.contents(model, state))
@@ -284,7 +286,8 @@ def _spectra(
 def _at_points(
     arrays: Arrays, simulation: Simulation
 ) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array], list[str], np.ndarray]:
-    model, grid = simulation.model, simulation.grid
+    model = simulation.model
+    grid = simulation.grid
     where = list(grid.names.values())
     if missing := [axis for axis in where if axis not in arrays]:
         raise ValueError(f"has neither `{missing[0]}` nor `k`; places are {', '.join(where)}")
@@ -336,7 +339,8 @@ def _interpolated(
 ) -> Callable[[str, jax.Array], jax.Array]:
     """The function from a field's name and coefficients to its values (..., point), exact between
     grid points."""
-    grid, places = simulation.grid, np.zeros((len(points), 3))
+    grid = simulation.grid
+    places = np.zeros((len(points), 3))
     for column, axis in enumerate(grid.names):
         places[:, AXES.index(axis)] = points[:, column]
     whole = jax.sharding.NamedSharding(

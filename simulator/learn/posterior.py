@@ -75,7 +75,9 @@ def eigenpairs(
 ) -> tuple[np.ndarray, list[Control]]:
     """The eigenvalues and eigenvectors of `curvature`, symmetric and not negative, that the Lanczos
     process from `start` has resolved after so many products."""
-    basis, diagonal, beside = [], [], [_norm(start)]
+    basis = []
+    diagonal = []
+    beside = [_norm(start)]
     vector = start
     while beside[-1] > _EXHAUSTED * max(diagonal, default=0.0) and len(basis) < products:
         basis.append(_scaled(1 / beside[-1], vector))
@@ -99,14 +101,17 @@ def solved(
 ) -> tuple[Control, bool]:
     """x of (1 + curvature) x = `right` by preconditioned conjugate gradients from a guess, and
     whether it has converged; it ends without `room` for another product."""
-    x, direction = guess, None
+    x = guess
+    direction = None
     if room() <= 0:
         return x, False
     residual = _plus(_plus(right, -1.0, guess), -1.0, curvature(guess))
-    first, square = float(_inner(right, precondition(right))), np.inf
+    first = float(_inner(right, precondition(right)))
+    square = np.inf
     while True:
         preconditioned = precondition(residual)
-        before, square = square, float(_inner(residual, preconditioned))
+        before = square
+        square = float(_inner(residual, preconditioned))
         if square < _SOLVED * first:
             return x, True
         if room() <= 0:
@@ -118,7 +123,8 @@ def solved(
         )
         product = _plus(curvature(direction), 1.0, direction)
         rate = square / float(_inner(direction, product))
-        x, residual = _plus(x, rate, direction), _plus(residual, -rate, product)
+        x = _plus(x, rate, direction)
+        residual = _plus(residual, -rate, product)
 
 
 def posterior(
@@ -151,7 +157,9 @@ def posterior(
             vector = _plus(vector, -part * float(_inner(one, vector)), one)
         return vector
 
-    corrections, freedoms, is_rough = [], [], False
+    corrections = []
+    freedoms = []
+    is_rough = False
     for number in count():
         direction = random(number)
         guess = approximate(direction)

@@ -29,8 +29,8 @@ from simulator.study.batch import (
     BatchedStep,
     Values,
     groups,
-    numbers,
     on_one_device,
+    varied_numbers,
 )
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
@@ -139,7 +139,8 @@ class _Members:
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
         """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the
         host."""
-        size, clocks = self._size, []
+        size = self._size
+        clocks = []
         places = -(-len(runs) // size) * size
         shapes = jax.eval_shape(self._values, self.simulation.template)
         whole = jax.tree.map(lambda a: jnp.empty((places, frames, *a.shape), a.dtype), shapes)
@@ -169,9 +170,10 @@ class _Members:
         # takes no steps.
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]
-        values = [self._step.values(numbers(run.config)) for run in runs]
+        values = [self._step.values(varied_numbers(run.config)) for run in runs]
         begun = [self._start(run) for run in runs]
-        configs, first = [run.config for run in runs], self.simulation.first_time
+        configs = [run.config for run in runs]
+        first = self.simulation.first_time
         stops = [_stops(events(c.output), c.time.stop, first, frames) for c in configs]
         stack = partial(jax.tree.map, lambda *leaves: np.stack(leaves))
         states = self._joined(*(begun[i] for i in places))
@@ -215,10 +217,8 @@ class _Members:
             state = run.advance(state, until)
             return state, self._values(state, run), (state.step, state.time, state.dt)
 
-        first, back = (
-            partial(jax.tree.map, lambda leaf: leaf[0]),
-            partial(jax.tree.map, lambda leaf: leaf[None]),
-        )
+        first = partial(jax.tree.map, lambda leaf: leaf[0])
+        back = partial(jax.tree.map, lambda leaf: leaf[None])
         own = (
             jax.vmap(framed) if self._size > 1 else lambda *given: back(framed(*map(first, given)))
         )

@@ -23,8 +23,9 @@ from jax import lax
 
 from simulator.errors import RunFailure
 from simulator.learn.background import Prior, freedom
-from simulator.learn.observations import Data, Observed, ObservedRun
+from simulator.learn.observations import Data, Observed
 from simulator.learn.posterior import Control, Posterior, Shells, posterior
+from simulator.learn.search import Search
 from simulator.physics.models import State, StateMemory
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
@@ -33,7 +34,8 @@ from simulator.spectral.random import Stream, host_generator
 
 Residuals = Sequence[jax.Array | np.ndarray]
 MEMORY = 12  # Pairs of differences of L-BFGS, as many fields of each kind in memory.
-_SUFFICIENT, _TRIALS = 1e-4, 12
+_SUFFICIENT = 1e-4
+_TRIALS = 12
 Scale = dict[str, jax.Array]
 Row = dict[str, float]
 
@@ -63,7 +65,7 @@ class Iterate:
         }
 
 
-class Variational(ObservedRun):
+class Variational(Search[Iterate]):
     """The cost of a start and its gradient, and the steps of the descent."""
 
     def __init__(
@@ -79,7 +81,9 @@ class Variational(ObservedRun):
     ):
         super().__init__(simulation, observed, background, dt)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
-        self._ends, self._most, self._tolerance = self.windows(windows), iterations, tolerance
+        self._ends = self.windows(windows)
+        self._most = iterations
+        self._tolerance = tolerance
         self._hessian_products = hessian_products
 
     def _off(self, state: State, data: Data) -> Residuals:
@@ -185,7 +189,6 @@ class Variational(ObservedRun):
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
     def stored(self, at: Iterate) -> State:
-        """Everything on which the next point depends, but its numbers, in the form of a state."""
         o = at.optimiser
         history = {"gradient": at.gradient, "params": o.params, "updates": o.updates}
         history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
@@ -194,8 +197,8 @@ class Variational(ObservedRun):
         return beginning(at.xi, StateMemory(model=memory), history)
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Iterate:
-        """The point that `stored` has made a state of."""
-        h, m = state.history, state.memory.model
+        h = state.history
+        m = state.memory.model
         optimiser = self.empty(state.fields)._replace(
             count=m["count"],
             weights_memory=m["weights"],
@@ -209,7 +212,8 @@ class Variational(ObservedRun):
 
     def first(self) -> Iterate:
         """The prior's mean, before the first window."""
-        model, kind = self.simulation.model, np.result_type(self.simulation.dtype, np.complex64)
+        model = self.simulation.model
+        kind = np.result_type(self.simulation.dtype, np.complex64)
         layouts = {name: model.transforms[name].layout for name in self.background.root}
 
         def zeros() -> Control:
@@ -228,7 +232,6 @@ class Variational(ObservedRun):
         return Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0)
 
     def template(self) -> State:
-        """The names, shapes and types of `stored`."""
         return self.stored(self.first())
 
     def windows(self, number: int) -> list[int]:
@@ -241,7 +244,9 @@ class Variational(ObservedRun):
     def residuals(self, xi: Control, end: int) -> tuple[list[Residuals], list[State]]:
         """(H - y) / error at each time of observations until the step `end`, and the states at the
         beginnings of the segments."""
-        states, state, residuals = [], self.start(xi), []
+        states = []
+        state = self.start(xi)
+        residuals = []
         for steps, last in self.segments(end):
             states.append(state)
             state, off = self.forward(steps)(state, self.data(last))
@@ -328,8 +333,10 @@ class Variational(ObservedRun):
         shell."""
 
         def products(a: Control, b: Control, root: Mapping[str, jax.Array]) -> Control:
-            prior, sums = replace(self.background, root=root), {}
-            first, second = prior.deviation(a), prior.deviation(b)
+            prior = replace(self.background, root=root)
+            sums = {}
+            first = prior.deviation(a)
+            second = prior.deviation(b)
             for name, one in first.items():
                 layout = self.simulation.model.transforms[name].layout
                 product = (one.conj() * second[name]).real.reshape(-1, *layout.shape).sum(0)
@@ -401,9 +408,8 @@ class Variational(ObservedRun):
         return at.window == len(self._ends)
 
     def next(self, at: Iterate) -> tuple[Iterate, Row, str]:
-        """The next iterate, its row of the history, and the line about it. Raises RunFailure if the
-        first run is not finite."""
-        window, end = at.window, self._ends[at.window]
+        window = at.window
+        end = self._ends[at.window]
         if at.count == 0:
             at = self.begin(at.xi, end)
             if not np.isfinite(at.cost):
@@ -435,7 +441,8 @@ class Variational(ObservedRun):
     def recovered(self, at: Iterate, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
         """The start, and the result: fit and spectra. Expected are the posterior's variance in the
         Laplace approximation, and the misfit at its mean."""
-        end, state = int(self.steps[-1]), self.start(at.xi)
+        end = int(self.steps[-1])
+        state = self.start(at.xi)
         misfits, states = self.misfits(at.xi, end)
         say(f"expected error: at most {self._hessian_products} products with the Hessian")
         posterior = self.posterior(at.xi, states, end)

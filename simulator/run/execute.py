@@ -16,7 +16,7 @@ from simulator.archive.ledger import Ledger
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.run_state import RunState, percent, read_state, write_state
 from simulator.archive.run_writer import Output
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Writer
 from simulator.cluster.failure import Watchdog, describe
@@ -105,7 +105,7 @@ class _Run:
         decision.raise_if_refused()
         if decision.action is not Action.FINISHED:
             check_memory(self.simulation)
-            series_of(self.simulation)
+            measured_series(self.simulation)
             # The shapes of particles are known only after their start, and several processes
             # compile in one order.
             if self.cluster.num_processes == 1 and not self.simulation.populations:

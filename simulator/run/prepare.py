@@ -15,7 +15,7 @@ from simulator.archive.run_state import CONFIG
 from simulator.archive.run_writer import Output
 from simulator.archive.snapshot_index import make_derived, write_time_index
 from simulator.archive.snapshot_reader import open_snapshot
-from simulator.archive.stored_state import restored
+from simulator.archive.stored_state import restored_state
 from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
@@ -131,7 +131,7 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
     planned = events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, simulation.first_time, max_steps=settings.max_steps)
-    state = restored(simulation, chosen)
+    state = restored_state(simulation, chosen)
     stored = open_snapshot(chosen).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
         # With a fixed dt the time is origin + since * dt; with another dt the steps are counted

@@ -21,7 +21,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from simulator.archive.manifest import committed
-from simulator.archive.series_file import read_table
+from simulator.archive.series_file import read_columns
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.observables.resolution import RESOLVED, UNDER_RESOLVED
 from simulator.run.folder import series_names
@@ -245,7 +245,7 @@ def _wall_time(spent: Mapping[str, float]) -> str:
 def _resolution(table: Path) -> list[str]:
     """How well the grid resolved a flow: the smallest and the last value of k_max times the
     dissipation scale."""
-    rows = read_table(table) if table.exists() else {}
+    rows = read_columns(table) if table.exists() else {}
     lines = []
     for column, words, edge in (
         ("k_max_eta", "k_max eta", "edge_enstrophy"),

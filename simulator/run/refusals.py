@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.particles import Domain, ParticleSet
@@ -112,7 +112,7 @@ def check_configuration(
     )
     if not whole:
         return
-    series_of(simulation)
+    measured_series(simulation)
     if copies is not None and committed(copies.parent / "checkpoints"):
         return  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.

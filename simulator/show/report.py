@@ -21,7 +21,7 @@ from simulator.show.kinds import means, samples_of, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
 from simulator.show.style import WORDS, in_words
-from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, status_counts, statuses_of
 from simulator.study.sweep import Sweep, open_sweep
 from simulator.words import brief, flat, size
 
@@ -238,7 +238,7 @@ def _sweep_body(
     stages = {status.stage for status in statuses}
     verdict: page.Verdict = "good" if stages == {MemberState.DONE} else "note"
     verdict = "bad" if MemberState.FAILED in stages else verdict
-    yield page.heading(sweep.name, counted(statuses), verdict)
+    yield page.heading(sweep.name, status_counts(statuses), verdict)
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
     if first is not None:

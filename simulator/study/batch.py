@@ -43,13 +43,13 @@ def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -
         alike[json.dumps([programs(as_mapping(run.config)), alone])].append(run)
     divided = []
     for members in alike.values():
-        values = [numbers(member.config) for member in members]
+        values = [varied_numbers(member.config) for member in members]
         differing = tuple(key for key in values[0] if len({row[key] for row in values}) > 1)
         divided += [Group(part, differing) for part in _divided(members, parts, most)]
     return sorted(divided, key=lambda group: group.runs[0].index)
 
 
-def numbers(config: RunConfig) -> dict[str, float]:
+def varied_numbers(config: RunConfig) -> dict[str, float]:
     """The numbers that may differ within a group, by key (`model.viscosity`, `time.dt`)."""
     whole = as_mapping(config)
     found = {f"{block}.{key}": item for block in VARIED for key, item in leaves(whole.get(block))}
@@ -181,7 +181,7 @@ class BatchedStep:
         signature = json.dumps(
             [(k, None if f"initial.{k}" in seeds else v) for k, v in initial.items()], default=str
         )
-        values = self.values(numbers(config)) | seeds
+        values = self.values(varied_numbers(config)) | seeds
         if signature not in self._starts:
 
             def started(values: Values) -> Any:

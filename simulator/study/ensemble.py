@@ -33,7 +33,7 @@ from simulator.run.signals import SignalFlags
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import NO_STEPS, BatchedStep, numbers, on_one_device
+from simulator.study.batch import NO_STEPS, BatchedStep, on_one_device, varied_numbers
 from simulator.study.runner import CANNOT
 from simulator.study.study_status import ended, last_line, outcome, read_record
 
@@ -45,7 +45,7 @@ class Ensemble:
     def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
         self.simulation = Simulation(configs[0], cluster=cluster)
         self.step = BatchedStep(self.simulation, keys)
-        self.values = [self.step.values(numbers(config)) for config in configs]
+        self.values = [self.step.values(varied_numbers(config)) for config in configs]
         self.turn = threading.Condition()
         self._working = set(range(len(configs)))
         self._requests: dict[int, tuple[State, Until]] = {}
@@ -217,7 +217,7 @@ def _run(
                     ended(folder, record, code, said or last_line(folder / "run.log"))
 
 
-def main(arguments: Sequence[str]) -> int:
+def run_ensemble(arguments: Sequence[str]) -> int:
     """`python -m simulator.study.ensemble JSON`, started by `sweep run`."""
     job = json.loads(arguments[0])
     try:
@@ -228,6 +228,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    code = run_ensemble(sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)  # JAX would clear its caches for seconds, one by one

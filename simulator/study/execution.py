@@ -28,7 +28,14 @@ from simulator.run.submit_run import site_settings, wishes
 from simulator.stopwatch import Stopwatch
 from simulator.study.runner import run_all
 from simulator.study.runs import Group, SweepRun
-from simulator.study.study_status import MemberState, MemberStatus, begun, counted, ended, outcome
+from simulator.study.study_status import (
+    MemberState,
+    MemberStatus,
+    begun,
+    ended,
+    outcome,
+    status_counts,
+)
 from simulator.study.sweep import Sweep
 from simulator.study.sweep_progress import next_commands
 from simulator.words import duration, short
@@ -82,7 +89,7 @@ def _run(
     statuses = sweep.statuses()
     runs = [run for run in _in(sweep, statuses, stages) if indices is None or run.index in indices]
     if not runs:
-        _say(f"{sweep.name}: {counted(statuses)}; nothing to do")
+        _say(f"{sweep.name}: {status_counts(statuses)}; nothing to do")
         return _ended(sweep, statuses, 0)
     sweep.check(runs)
     began = time.monotonic()
@@ -103,7 +110,7 @@ def _run(
         )
         code = run_all(sweep, work, at_once=jobs, environ=os.environ)
     statuses = sweep.statuses()
-    _say(f"{counted(statuses)}; {duration(time.monotonic() - began)}")
+    _say(f"{status_counts(statuses)}; {duration(time.monotonic() - began)}")
     return _ended(sweep, statuses, code)
 
 
@@ -230,7 +237,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     )
 
 
-def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
+def submit_sweep(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
     """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays. Raises
     RunFailure with sbatch's message if sbatch refuses a script."""
     needs_sbatch()

@@ -43,12 +43,12 @@ Lists = Mapping[str, Sequence[Any]]
 Values = Mapping[str, Value]  # Values by key of the run's file (`model.viscosity`).
 
 
-def keys(blocks: Blocks) -> list[str]:
+def swept_keys(blocks: Blocks) -> list[str]:
     """Every key that the sweep sets, in the order of the blocks."""
     return list(dict.fromkeys(str(path[-1]) for path in _key_paths(blocks)))
 
 
-def expand(blocks: Blocks, places: Places) -> list[Values]:
+def expand_blocks(blocks: Blocks, places: Places) -> list[Values]:
     """The values of every run: the product of grid, zip, list and sample (the first varies
     slowest), where the points of `sample` belong to the values of `zip`, without the runs that
     `exclude` matches. Raises UserError with a line for each mistake: `sweep.yaml:5:
@@ -162,7 +162,7 @@ class _Expansion:
                     self.wrong((*path, "parameters", key), problem)
         if number is None or self._mistakes:
             return [{}] * (zipped or 1)
-        points = draw(sample, number)
+        points = sample_points(sample, number)
         path = (*path, "parameters")
         return [
             {key: self._value(value, *path, key) for key, value in point.items()}
@@ -197,7 +197,7 @@ class _Expansion:
                 )
 
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
-        known = keys(blocks)
+        known = swept_keys(blocks)
         used: set[int] = set()
         kept: list[Values] = []
         entries = [{key: normal(value) for key, value in entry.items()} for entry in blocks.exclude]
@@ -247,7 +247,7 @@ def _normal(value: Any) -> Any:
     return value
 
 
-def draw(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
+def sample_points(settings: SampleSettings, number: int) -> list[dict[str, Any]]:
     """`number` points (a value for every key). A parameter's values depend on the seed, not on
     other parameters."""
     columns = {key: _column(settings, key, number) for key in settings.parameters}

@@ -96,7 +96,7 @@ def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
         return None
     sources = plan.get("sources", {})
     file = Path(os.path.abspath(path))
-    if str(file) not in sources or any(checksum(Path(p)) != sources[p] for p in sources):
+    if str(file) not in sources or any(source_sum(Path(p)) != sources[p] for p in sources):
         return None
     runs = [
         PlannedRun(entry["index"], entry["hash"], entry["values"], folder / entry["hash"])
@@ -108,7 +108,7 @@ def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
     )
 
 
-def checksum(path: Path) -> str:
+def source_sum(path: Path) -> str:
     """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of
     all its files."""
     if (path / "manifest.json").is_file():
@@ -118,7 +118,7 @@ def checksum(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
-        digest.update(f"{file.relative_to(path)}\0{checksum(file)}\n".encode())
+        digest.update(f"{file.relative_to(path)}\0{source_sum(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -13,7 +13,7 @@ from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
 from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
-from simulator.study.planned import PlannedRun, checksum
+from simulator.study.planned import PlannedRun, source_sum
 
 CACHE = 1 << 15
 """Bytes of a state from which on the runs of a batch evict each other from a CPU's cache."""
@@ -79,7 +79,7 @@ class Identities:
         """The checksums of the input files that a block names, by key."""
         if id(block) not in self._inputs:
             paths = {key: item for key, item, _ in walk(block, name) if isinstance(item, Path)}
-            sums = {key: checksum(path) for key, path in paths.items()}
+            sums = {key: source_sum(path) for key, path in paths.items()}
             self._inputs[id(block)] = block, sums
             self.sources |= {str(path): sums[key] for key, path in paths.items()}
         return self._inputs[id(block)][1]

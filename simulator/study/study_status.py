@@ -142,7 +142,7 @@ def _progress(state: RunState) -> str:
     return f"step {state.step}, {state.percent:.0f} %"
 
 
-def counted(statuses: Iterable[MemberStatus]) -> str:
+def status_counts(statuses: Iterable[MemberStatus]) -> str:
     """The number of runs in each state: `3 done, 1 failed, 4 waiting`."""
     number: Mapping[MemberState, int] = Counter(status.stage for status in statuses)
     return ", ".join(

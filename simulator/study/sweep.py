@@ -39,11 +39,11 @@ from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import Batches, SweepArray
-from simulator.study.expansion import Value, Values, expand, keys
-from simulator.study.planned import PlannedSweep, checksum, read_plan
+from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
+from simulator.study.planned import PlannedSweep, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings
-from simulator.study.study_status import MemberState, counted, statuses_of
+from simulator.study.study_status import MemberState, status_counts, statuses_of
 from simulator.words import Shown, brief, each_leaf, short, version_of
 
 
@@ -205,7 +205,7 @@ class Sweep(PlannedSweep, Shown):
     def shown(self) -> tuple[str, Mapping[str, Any]]:
         statuses = self.statuses()
         rows: dict[str, Any] = {
-            "runs": f"{len(self.runs)}: {counted(statuses)}",
+            "runs": f"{len(self.runs)}: {status_counts(statuses)}",
             "folder": str(short(self.folder)),
         }
         for key in self.varied[:12]:
@@ -241,16 +241,16 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     settings, places = read_settings(
         path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))}
     )
-    assignments = expand(settings.sweep, places)
+    assignments = expand_blocks(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
     folder = resolved[0].config.output.directory / settings.name
     plan = read_plan(folder)
-    identities = Identities({key: path_of(key) for key in keys(settings.sweep)})
+    identities = Identities({key: path_of(key) for key in swept_keys(settings.sweep)})
     runs = _number(resolved, assignments, identities, folder, plan, places)
     hashes = {run.hash for run in runs}
     earlier = tuple(entry for entry in plan if entry["hash"] not in hashes)
-    sources = {str(path): checksum(path) for path in (file, settings.base)} | identities.sources
+    sources = {str(path): source_sum(path) for path in (file, settings.base)} | identities.sources
     collected = _collected(settings, runs, places)
     return Sweep(file, settings.name, folder, runs, collected, settings, sources, earlier)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.study.planned import PlannedSweep
-from simulator.study.study_status import counted
+from simulator.study.study_status import status_counts
 from simulator.study.table import as_text
 from simulator.words import short, size
 
@@ -56,7 +56,7 @@ def status_lines(sweep: PlannedSweep) -> list[str]:
         }
         for run, s in zip(sweep.runs, statuses, strict=True)
     ]
-    return [*as_text(table), *_common(sweep), "", f"{sweep.name}: {counted(statuses)}"]
+    return [*as_text(table), *_common(sweep), "", f"{sweep.name}: {status_counts(statuses)}"]
 
 
 def table_lines(sweep: PlannedSweep, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.series_file import read_table
+from simulator.archive.series_file import read_columns
 from simulator.errors import did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.study_status import MemberState, MemberStatus
@@ -202,7 +202,7 @@ def collected(
     wanted = {"time", *(name for expression in expressions for name in expression.columns)}
     if state is not None and len(wanted) > 1:
         with suppress(FileNotFoundError):
-            diagnostics = read_table(folder / "diagnostics.csv", wanted)
+            diagnostics = read_columns(folder / "diagnostics.csv", wanted)
     known = dict(
         zip(
             SCALARS,
@@ -272,7 +272,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def as_json(table: Sequence[Mapping[str, Any]]) -> str:
+def table_as_json(table: Sequence[Mapping[str, Any]]) -> str:
     """A list of objects, one per run; null for values that are missing or not finite."""
     plain = [
         {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}

@@ -10,7 +10,7 @@ from PIL import Image
 from run_support import simulate, write_case
 
 from simulator import open_run
-from simulator.analysis.recompute import render
+from simulator.analysis.recompute import rendered_pictures
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
 from simulator.show import plot_run
@@ -45,7 +45,8 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
     only."""
     assert main(["analyze", str(finished), "devices.count=4"]) == 0
     assert str(finished / "analysis") in capsys.readouterr().out
-    run, again = open_run(finished), open_run(finished / "analysis")
+    run = open_run(finished)
+    again = open_run(finished / "analysis")
     rows = np.searchsorted(run.diagnostics["step"], again.diagnostics["step"])
     np.testing.assert_array_equal(again.diagnostics["step"], run.snapshots.steps)
     size = max(abs(run.diagnostics["energy"]))
@@ -123,7 +124,7 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
     assert main(["render", str(finished)]) == 0
     (path,) = (finished / "plots").glob("render_*.png")
     assert capsys.readouterr().out.strip() == str(path)
-    ((_, _, drawn),) = render(finished, [-1])  # without the time and the bar of colours
+    ((_, _, drawn),) = rendered_pictures(finished, [-1])  # without the time and the bar of colours
     series = open_run(finished).series("render")
     for name in series.variables:
         np.testing.assert_array_equal(drawn[name], series.at(-1)[name])
@@ -145,7 +146,8 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
 
 
 def test_a_movie_of_the_volume_pictures(finished, capsys):
-    frames, series = finished / "m", open_run(finished).series("render")
+    frames = finished / "m"
+    series = open_run(finished).series("render")
     assert (
         main(
             [
@@ -225,13 +227,16 @@ def test_a_run_with_undefined_values_continues(case, tmp_path):
 
 @pytest.mark.spmd
 def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
     assert configured(whole).run() == 0
     assert configured(parts, time={"stop": 1.0, "dt": 0.05, "max_steps": 2}).run() == 0
     assert configured(parts).run() == 0
-    one, two = open_run(whole), open_run(parts)
+    one = open_run(whole)
+    two = open_run(parts)
     for kind in ("spectra", "transfer", "structure_functions", "histograms"):
-        series, other = one.series(kind), two.series(kind)
+        series = one.series(kind)
+        other = two.series(kind)
         np.testing.assert_array_equal(series.step, [0, 2, 4])
         assert series.variables == other.variables
         for name in series:

@@ -17,7 +17,9 @@ from simulator.archive.stored_state import RunInputs
 from simulator.errors import RunFailure, UserError
 from simulator.physics.initial.stored import GadgetStart, GadgetStartSettings
 
-SIDE, COUNT, MASS = 1000.0, 512, 1.0
+SIDE = 1000.0
+COUNT = 512
+MASS = 1.0
 HEADER = {
     "BoxSize": SIDE,
     "Time": 0.1,
@@ -132,7 +134,8 @@ def alter(path: Path, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
 def test_gadget_files_changed_at_random(run, count: int, tmp_path) -> None:
-    rng, refused = np.random.default_rng(count), 0
+    rng = np.random.default_rng(count)
+    refused = 0
     good = original(run, tmp_path / "good.hdf5")
     shutil.copy(good, tmp_path / "other.hdf5")
     wanted = started(run, good)
@@ -238,7 +241,8 @@ def components(folder: Path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.slow)])
 def test_manifests_changed_at_random(count: int, tmp_path) -> None:
     """Whose checksum was computed anew: no field is read with another shape or type than it has."""
-    rng, refused = np.random.default_rng(count), 0
+    rng = np.random.default_rng(count)
+    refused = 0
     folder = save(tmp_path, 10, tiny(10), {"time": 0.1, "config": "a: 1\n"})
     path = folder / "manifest.json"
     good = path.read_bytes()

@@ -207,7 +207,8 @@ def test_yt_derives_fields_with_units(tmp_path):
     assert cube["gas", "velocity_x"].units.dimensions == yt.units.dimensions.velocity
     np.testing.assert_array_equal(np.asarray(cube["stream", "psi_imag"]), np.asarray(u[1]))
     region = data.all_data()
-    omega, own = region["gas", "vorticity_z"], region["gas", "velocity_z"]
+    omega = region["gas", "vorticity_z"]
+    own = region["gas", "velocity_z"]
     assert omega.units.dimensions == 1 / yt.units.dimensions.time
     assert abs(np.asarray(omega) - np.asarray(own)).max() < 2 * (2 * np.pi / 16) ** 2 / 6 * 1.01
 

@@ -58,7 +58,8 @@ def as_music(source, target):
     from 1, shuffled."""
     order = np.random.default_rng(1).permutation(512)
     with h5py.File(source) as given:
-        header, particles = dict(given["Header"].attrs), given["PartType1"]
+        header = dict(given["Header"].attrs)
+        particles = given["PartType1"]
         header = {k: v for k, v in header.items() if not k.startswith("Unit")}
         for number, part in enumerate(np.split(order, [100, 350])):
             with h5py.File(f"{target}.{number}", "w") as file:
@@ -96,7 +97,8 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
         as_music(path, folder() / "ics.hdf5")
         path = folder() / "ics.hdf5.0"
     run = run_of(units, f"{{kind: {kind}, path: {path}}}", devices=devices)
-    found, per_h = by_id(run.state.particles["dark"]), 1.0 if units.startswith("mpc") else H
+    found = by_id(run.state.particles["dark"])
+    per_h = 1.0 if units.startswith("mpc") else H
     scales = {"position": 1.0 if per_h == 1 else 1e3 / H, "velocity": 1.0, "mass": 1 / per_h}
     for name, scale in scales.items():
         tolerance = 1e-12 if kind == "gadget" else 1.2e-7
@@ -145,7 +147,8 @@ def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
     )
     for name, value in KNOWN["mpc_h_km_s_msun_h"].items():
         text = text.replace(name, value)
-    config, steps = write_case(tmp_path, text), ("time={stop: 0.01, dt: 0.005}", "devices.count=1")
+    config = write_case(tmp_path, text)
+    steps = ("time={stop: 0.01, dt: 0.005}", "devices.count=1")
     assert simulate(config, tmp_path / "run", *steps) == 0
     path.rename(tmp_path / "elsewhere.hdf5")
     assert main(["resume", str(tmp_path / "run"), "time.stop=0.02"]) == 0

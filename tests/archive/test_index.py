@@ -11,11 +11,11 @@ from storage_support import XYZ, grid, on_devices, random_field, save, tiny, wri
 
 from simulator.archive import snapshot_index
 from simulator.archive.manifest import Axis, read_manifest
-from simulator.archive.run_state import ALTERED
+from simulator.archive.seal import ALTERED
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import image, make_derived
 from simulator.archive.snapshot_reader import open_snapshot
-from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
+from simulator.archive.verify import newest_good, prune_saves, stored_in, verification, verify
 from simulator.errors import UserError
 
 TEXT = "x" * 100_000
@@ -32,10 +32,8 @@ ATTRIBUTES = {
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     values = random_field(3, 6, 5, 4)
-    sharded, psi = (
-        on_devices(values, (2, 2), (None, 0, 1, None)),
-        random_field(6, 5, 4, dtype=np.complex128),
-    )
+    sharded = on_devices(values, (2, 2), (None, 0, 1, None))
+    psi = random_field(6, 5, 4, dtype=np.complex128)
     datasets = [
         Dataset("velocity", sharded, grid(6, 5, 4), XYZ, attributes={"unit": "m/s"}),
         Dataset("psi", psi, grid(6, 5, 4)),
@@ -176,7 +174,8 @@ def test_a_shard_truncated_lengthened_or_deleted(sharded):
 @pytest.mark.parametrize("end", [".h5", ".vtkhdf"])
 def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
     """Whatever was edited: the file ends with the checksum of its bytes and of the manifest."""
-    path, manifest = sharded.with_name(f"00000005{end}"), open_snapshot(sharded).manifest
+    path = sharded.with_name(f"00000005{end}")
+    manifest = open_snapshot(sharded).manifest
     with h5py.File(path, "r+", locking=False) as file:
         found = "data/5/fields/p" if end == ".h5" else "VTKHDF/PointData/p"
         shape = file[found].shape
@@ -184,7 +183,8 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
         file[found] = np.zeros(shape)
     assert wrong(sharded) == {path.name: ALTERED}  # HDF5 has cut off the checksum
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
-    rng, good = np.random.default_rng(8), path.read_bytes()
+    rng = np.random.default_rng(8)
+    good = path.read_bytes()
     for bit in rng.integers(8 * len(good), size=50).tolist():
         bad = bytearray(good)
         bad[bit // 8] ^= 1 << (bit % 8)
@@ -240,9 +240,9 @@ def test_pruning_waits_for_a_good_newer_one(tmp_path):
     shard = folders[-1] / "shards" / "p00000.h5"
     good = shard.read_bytes()
     shard.write_bytes(good[:-1])
-    assert prune(tmp_path, keep_last=2) == []
+    assert prune_saves(tmp_path, keep_last=2) == []
     shard.write_bytes(good)
-    removed = prune(tmp_path, keep_last=2, keep_every=20)
+    removed = prune_saves(tmp_path, keep_last=2, keep_every=20)
     assert [f.name for f in removed] == [f"{step:08d}" for step in (5, 10, 15, 25, 30, 35)]
     left = {f"{step:08d}{suffix}" for step in (0, 20, 40, 45) for suffix in ("", ".h5", ".vtkhdf")}
     assert set(os.listdir(tmp_path)) == left

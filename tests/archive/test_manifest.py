@@ -111,7 +111,8 @@ def assemble(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """The array put together from the blocks, and how many blocks hold each entry."""
     leading = tuple(len(c) for c in dataset.components)
     shape = (*leading, *(a.size for a in dataset.axes))
-    whole, count = np.zeros(shape, dataset.dtype), np.zeros(shape, int)
+    whole = np.zeros(shape, dataset.dtype)
+    count = np.zeros(shape, int)
     for block in own_blocks(dataset, 0):
         at = tuple(
             slice(s, s + n)

@@ -71,7 +71,9 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
     Path("mine.py").write_text("the original is gone")  # the run's copy is what runs
     assert main(["run", "run.yaml"]) == 0
     run = open_run("out")
-    helical, squares, table = run.series("helical"), run.series("squares"), run.diagnostics
+    helical = run.series("helical")
+    squares = run.series("squares")
+    table = run.diagnostics
     assert list(helical.step) == [0, 1, 2] and list(squares.step) == [0, 1, 2]
     np.testing.assert_allclose(helical["mean"], table["helicity"], rtol=1e-12)
     np.testing.assert_allclose(helical["along_z"].mean(1), table["helicity"], rtol=1e-12)

@@ -25,7 +25,8 @@ SHAPE = (8, 6, 4)
 def matter(tmp_path_factory):
     """Particles that are matter, as a run on two devices stores them, beside their density."""
     run = simulation(MATTER, devices=2)
-    dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
+    dark = run.state.particles["dark"]
+    density = run.values("dark_density")(run.state)
     field = Dataset("dark_density", density, physical_axes(run.transform))
     records = [*particle_datasets(dark, run.populations["dark"]), field]
     return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(
@@ -78,7 +79,8 @@ output: {gadget: {h: 0.7}}
 def dark_matter(tmp_path_factory):
     """A snapshot of a cosmological run, its GADGET file beside it, and its particles by id."""
     run = simulation(COSMOLOGY)
-    dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
+    dark = run.state.particles["dark"]
+    density = run.values("dark_density")(run.state)
     specs = {"units": outputs.units_of(run.model, outputs.field_spec(run.model, "dark_density"))}
     field = Dataset("dark_density", density, physical_axes(run.transform), attributes=specs)
     records = [*particle_datasets(dark, run.populations["dark"]), field]
@@ -92,12 +94,12 @@ def yt_of(folder, gadget):
     yt = pytest.importorskip("yt")
     yt.set_log_level("error")
     data = yt.load(str(folder.with_suffix(".hdf5"))) if gadget else yt_data(open_snapshot(folder))
-    every, kind = data.all_data(), "PartType1" if gadget else "dark"
-    width, z = data.domain_width.to("Mpccm/h").d[0], data.current_redshift
-    speed, mass = (
-        every[kind, "particle_velocity_x"].to("km/s").d,
-        every[kind, "particle_mass"].to("Msun").d,
-    )
+    every = data.all_data()
+    kind = "PartType1" if gadget else "dark"
+    width = data.domain_width.to("Mpccm/h").d[0]
+    z = data.current_redshift
+    speed = every[kind, "particle_velocity_x"].to("km/s").d
+    mass = every[kind, "particle_mass"].to("Msun").d
     if not gadget:  # <rho> = Omega_m rho_crit (1 + z)^3
         mean = every["stream", "dark_density"].to("Msun/Mpc**3").d.mean()
         assert mean == pytest.approx(0.3 * 2.775366e11 * 0.7**2 * 1e3, rel=1e-4)
@@ -106,9 +108,11 @@ def yt_of(folder, gadget):
 
 def pynbody_of(folder, gadget):
     held = pytest.importorskip("pynbody").load(str(folder.with_suffix(".hdf5")))
-    about, units = held.properties, held.conversion_context()
+    about = held.properties
+    units = held.conversion_context()
     width = about["boxsize"].in_units("Mpc a h^-1", **units)
-    speed, mass = held.dm["vel"].in_units("km s^-1")[:, 0], held.dm["mass"].in_units("Msol")
+    speed = held.dm["vel"].in_units("km s^-1")[:, 0]
+    mass = held.dm["mass"].in_units("Msol")
     return (
         width,
         1 / about["a"] - 1,
@@ -145,7 +149,8 @@ def helicity(u, points):
     """<u . curl u> of values (3, a, b, c) at points (3, a, b, c), the x, y, z of a reader, of a
     periodic lattice. Derivatives along the array's axes by FFT, to round-off; what these axes are
     in space say the points alone."""
-    u, points = np.asarray(u, float), np.asarray(points, float)
+    u = np.asarray(u, float)
+    points = np.asarray(points, float)
     corner = points[:, 0, 0, 0]
     steps = (
         np.stack([points[:, 1, 0, 0], points[:, 0, 1, 0], points[:, 0, 0, 1]]) - corner

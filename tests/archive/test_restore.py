@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
-from simulator.archive.restore import restore
+from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.errors import UserError
@@ -101,7 +101,7 @@ def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
     sizes = (2, *(a.size for a in target))
     count = [mesh[m] if m is not None else 1 for m in split]
     padded = tuple(-(-n // c) * c for n, c in zip(sizes, count, strict=True))
-    got = np.asarray(restore(folder, "u", empty_sharding(mesh, split), target, padded[1:]))
+    got = np.asarray(restored_array(folder, "u", empty_sharding(mesh, split), target, padded[1:]))
 
     available = modes(values, axes)
     assert got.shape == padded
@@ -127,11 +127,11 @@ def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)
     count = [mesh[m] if m is not None else 1 for m in split]
     padded = tuple(-(-n // c) * c for n, c in zip(values.shape, count, strict=True))
-    got = restore(folder, "p", empty_sharding(mesh, split), grid(6, 5, 7), padded)
+    got = restored_array(folder, "p", empty_sharding(mesh, split), grid(6, 5, 7), padded)
     whole = np.zeros(padded)
     whole[:6, :5, :7] = values
     np.testing.assert_array_equal(np.asarray(got), whole)
-    turned = restore(folder, "p", empty_sharding((1,), (0, None, None)), grid(6, 5, 7)[::-1])
+    turned = restored_array(folder, "p", empty_sharding((1,), (0, None, None)), grid(6, 5, 7)[::-1])
     np.testing.assert_array_equal(np.asarray(turned), values.transpose())
 
 
@@ -141,10 +141,12 @@ def test_nyquist_modes_are_one_mode_and_without_the_symmetry_nothing_is_conjugat
     above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
     finer = Axis.modes("kx", [0, 1, 2, 3, 4], points=16)
     folder = save(tmp_path, 1, [Dataset("psi", values, (below,))])
-    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", SINGLE, (above,))), values)
-    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", SINGLE, (finer,)))[4], 0)
+    np.testing.assert_array_equal(
+        np.asarray(restored_array(folder, "psi", SINGLE, (above,))), values
+    )
+    np.testing.assert_array_equal(np.asarray(restored_array(folder, "psi", SINGLE, (finer,)))[4], 0)
     folder = save(tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))])
-    got = restore(folder, "psi", SINGLE, (Axis.modes("kx", [0, 1, -1]),))
+    got = restored_array(folder, "psi", SINGLE, (Axis.modes("kx", [0, 1, -1]),))
     np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])
 
 
@@ -155,7 +157,7 @@ def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
     mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
     sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
     x, y, z = grid(6, 5, 4)
-    got = restore(folder, "u", sharding, (z, x, y), (4, 6, 5))
+    got = restored_array(folder, "u", sharding, (z, x, y), (4, 6, 5))
     np.testing.assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
 
 
@@ -164,15 +166,15 @@ def test_refusals_name_what_does_not_fit(tmp_path):
     folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))])
     snapshot = open_snapshot(folder)
     with pytest.raises(UserError, match="has no field density; its fields are p"):
-        restore(snapshot, "density", SINGLE, grid(6, 5, 4))
+        restored_array(snapshot, "density", SINGLE, grid(6, 5, 4))
     with pytest.raises(
         UserError, match=r"stored over x \(6 points\), .*, wanted over x \(8 points\)"
     ):
-        restore(snapshot, "p", SINGLE, grid(8, 5, 4))
+        restored_array(snapshot, "p", SINGLE, grid(8, 5, 4))
     with pytest.raises(
         UserError, match=r"z \(4 points\), wanted over x \(6 points\), y \(5 points\)$"
     ):
-        restore(snapshot, "p", SINGLE, grid(6, 5))
+        restored_array(snapshot, "p", SINGLE, grid(6, 5))
     modes_of_x = (Axis.modes("x", range(6)), *grid(6, 5, 4)[1:])
     with pytest.raises(UserError, match=r"wanted over x \(modes\), y"):
-        restore(snapshot, "p", SINGLE, modes_of_x)
+        restored_array(snapshot, "p", SINGLE, modes_of_x)

@@ -14,7 +14,8 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 
 K = np.arange(5.0)
-X, Y = np.linspace(0, 1, 4), np.linspace(0, 2, 3)
+X = np.linspace(0, 1, 4)
+Y = np.linspace(0, 2, 3)
 
 
 def spectrum(step):
@@ -49,7 +50,8 @@ SMALL = {"part_rows": 3, "part_bytes": 0}
 def test_rows_that_come_together(tmp_path, limits, batches):
     """Parts that fill up within a batch are those of single rows, and truncation cuts them
     alike."""
-    series, step = opened(tmp_path / "spectra.h5", **limits), 0
+    series = opened(tmp_path / "spectra.h5", **limits)
+    step = 0
     for count in batches:
         steps = range(step, step := step + count)
         series.extend((n, n * 0.1, spectrum(n)) for n in steps)
@@ -91,7 +93,8 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
     monkeypatch.setattr("simulator.archive.series_file.replace_file", counting)
     plane = np.zeros((64, 64))
     axis = np.arange(64.0)
-    axes, datasets = {"x": axis, "y": axis}, {"speed/xy": ("x", "y")}
+    axes = {"x": axis, "y": axis}
+    datasets = {"speed/xy": ("x", "y")}
     series = Series(tmp_path / "slices.h5", axes, datasets, part_rows=8, part_bytes=0)
     for step in range(64):
         series.extend([(step, float(step), {"speed/xy": plane})])
@@ -204,7 +207,8 @@ time.sleep(60)
 def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
     """Counts and means of shells: in every part, scaled by the coordinate; of a file that has them
     its own."""
-    path, modes = tmp_path / "spectra.h5", np.array([1, 18, 62, 98, 210])
+    path = tmp_path / "spectra.h5"
+    modes = np.array([1, 18, 62, 98, 210])
     for step, beside in enumerate([modes, modes, modes + 1, modes]):
         series = Series(path, {"k": K}, {"kinetic": ("k",)}, {}, {"modes": ("k", beside)}, **SMALL)
         for number in range(4 * step, 4 * step + 4):

@@ -23,11 +23,11 @@ from hypothesis.stateful import (
 from storage_support import STAGES, XYZ, grid, in_child, on_devices, random_field, save
 
 from simulator.archive.manifest import clean_leftovers, committed
-from simulator.archive.restore import restore
+from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import make_derived
 from simulator.archive.snapshot_reader import open_snapshot
-from simulator.archive.verify import newest_good, prune, verify
+from simulator.archive.verify import newest_good, prune_saves, verify
 
 SHAPE = (5, 4, 6)
 WHOLE = (None, None, None, None)
@@ -55,18 +55,22 @@ class Storage(RuleBasedStateMachine):
     def begin(self):
         self.parent = Path(tempfile.mkdtemp())
         self.good: dict[int, int] = {}
-        self.step, self.seed = 0, 0
+        self.step = 0
+        self.seed = 0
 
     @rule(layout=LAYOUTS, ahead=st.integers(0, 3))
     def save(self, layout, ahead):
-        self.step, self.seed = self.step + ahead, self.seed + 1  # 0 ahead replaces the newest
+        # 0 ahead replaces the newest
+        self.step = self.step + ahead
+        self.seed = self.seed + 1
         array = on_devices(state(self.step, self.seed), *layout)
         save(self.parent, self.step, [Dataset("u", array, grid(*SHAPE), XYZ)])
         self.good[self.step] = self.seed
 
     @rule(stage=st.sampled_from(STAGES), ahead=st.integers(0, 3))
     def kill(self, stage, ahead):
-        step, seed = self.step + ahead, self.seed + 1
+        step = self.step + ahead
+        seed = self.seed + 1
         replaces = step in [int(f.name) for f in committed(self.parent)]
         code = in_child(_killed_save, self.parent, step, seed, stage)
         if stage == "moved aside" and not replaces:
@@ -74,7 +78,8 @@ class Storage(RuleBasedStateMachine):
         else:
             assert code == -signal.SIGKILL
         if code == 0 or STAGES.index(stage) >= STAGES.index("renamed"):
-            self.step, self.seed = step, seed
+            self.step = step
+            self.seed = seed
             self.good[step] = seed
         clean_leftovers(self.parent)
         for folder in committed(self.parent):
@@ -98,14 +103,14 @@ class Storage(RuleBasedStateMachine):
         newest, _ = newest_good(self.parent)
         step = int(newest.name)
         template = on_devices(np.zeros((3, *SHAPE)), *layout)
-        array = restore(newest, "u", template.sharding, grid(*SHAPE), template.shape[1:])
+        array = restored_array(newest, "u", template.sharding, grid(*SHAPE), template.shape[1:])
         whole = np.asarray(array)[:, : SHAPE[0], : SHAPE[1], : SHAPE[2]]
         np.testing.assert_array_equal(whole, state(step, self.good[step]))
 
     @rule(keep=st.integers(1, 3))
     def prune(self, keep):
         before = committed(self.parent)
-        removed = prune(self.parent, keep_last=keep)
+        removed = prune_saves(self.parent, keep_last=keep)
         if before and int(before[-1].name) in self.good:
             assert removed == before[:-keep]
         else:

@@ -8,7 +8,7 @@ from gravity_cases import simulation
 from storage_support import save
 
 from simulator.archive.shard import Dataset
-from simulator.archive.stored_state import datasets, load
+from simulator.archive.stored_state import datasets, load_state
 
 FLOW = """\
 model: {kind: navier_stokes, viscosity: 0.01}
@@ -48,7 +48,7 @@ def test_a_checkpoint_of_an_earlier_version_is_restored(text, shapes, tmp_path):
     }
     stored = [Dataset(f"memory_{name}", value) for name, value in values.items()]
     save(tmp_path, 3, [*others, *stored], {"time": 0.0})
-    memory = load(tmp_path / "00000003", run.template, run.model, run.populations).memory
+    memory = load_state(tmp_path / "00000003", run.template, run.model, run.populations).memory
     parts = {
         "forcing": memory.forcing.get("forcing"),
         "expected_energy": memory.model.get("expected_energy"),

@@ -14,7 +14,7 @@ from storage_support import XYZ, grid, save
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
-from simulator.archive.series_file import Series, Table, read_table
+from simulator.archive.series_file import Series, Table, read_columns
 from simulator.archive.shard import Dataset
 from simulator.errors import UserError
 
@@ -35,7 +35,7 @@ def test_numbers_come_back_bit_for_bit(tmp_path_factory, values):
     with closing(Table(path, ["step", "energy"])) as table:
         for step, value in enumerate(values):
             table.append({"energy": np.float64(value), "step": np.int32(step)})
-    read = read_table(path)
+    read = read_columns(path)
     np.testing.assert_array_equal(read["energy"], np.array(values, dtype=float))
     assert read["step"].dtype == np.int64 and list(read["step"]) == list(range(len(values)))
 
@@ -54,7 +54,7 @@ def test_a_row_has_to_be_complete(tmp_path):
     ):
         with pytest.raises(ValueError, match=r"energy|enstrophy"):
             table.append(row)
-    assert len(read_table(table.path)["step"]) == 5
+    assert len(read_columns(table.path)["step"]) == 5
 
 
 def test_a_write_cut_at_any_byte_leaves_the_rows_before_it(tmp_path):
@@ -64,7 +64,7 @@ def test_a_write_cut_at_any_byte_leaves_the_rows_before_it(tmp_path):
     last = whole.rfind(b"\n", 0, -1) + 1
     for cut in range(last, len(whole)):
         path.write_bytes(whole[:cut])
-        assert list(read_table(path)["step"]) == [0, 1, 2, 3]
+        assert list(read_columns(path)["step"]) == [0, 1, 2, 3]
         with closing(Table(path, ["step", "time", "energy"])) as table:
             table.append({"step": 4, "time": 4 * 0.1, "energy": 1.0 / 7})
         assert path.read_bytes() == whole
@@ -75,8 +75,8 @@ def test_truncation_keeps_the_rows_up_to_the_step_and_goes_on(tmp_path):
     assert table.truncate(2) == 2 and table.truncate(2) == 0
     table.append({"step": 3, "time": 0.3, "energy": 9.0})
     table.close()
-    assert list(read_table(table.path)["step"]) == [0, 1, 2, 3]
-    assert read_table(table.path)["energy"][3] == 9.0
+    assert list(read_columns(table.path)["step"]) == [0, 1, 2, 3]
+    assert read_columns(table.path)["energy"][3] == 9.0
 
 
 def test_other_columns_after_a_restart_fill_with_nan(tmp_path):
@@ -84,12 +84,12 @@ def test_other_columns_after_a_restart_fill_with_nan(tmp_path):
     filled(path, 2).close()
     with closing(Table(path, ["step", "time", "helicity"])) as table:
         table.append({"step": 2, "time": 0.2, "helicity": 5.0})
-    read = read_table(path)
+    read = read_columns(path)
     np.testing.assert_array_equal(read["helicity"], [np.nan, np.nan, 5.0])
     np.testing.assert_array_equal(read["energy"], [1 / 3, 1 / 4, np.nan])
     with closing(Table(path, ["step", "time", "helicity"])) as table:
         table.append({"step": 3, "time": 0.3, "helicity": 6.0})
-    np.testing.assert_array_equal(read_table(path)["helicity"], [np.nan, np.nan, 5.0, 6.0])
+    np.testing.assert_array_equal(read_columns(path)["helicity"], [np.nan, np.nan, 5.0, 6.0])
 
 
 def test_a_full_disk_leaves_no_partial_row(tmp_path):
@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_no_partial_row(tmp_path):
         signal.signal(signal.SIGXFSZ, ignored)
     assert table.path.stat().st_size == size
     table.append({"step": 5, "time": 0.5, "energy": 0.1})
-    assert list(read_table(table.path)["step"]) == [0, 1, 2, 3, 4, 5]
+    assert list(read_columns(table.path)["step"]) == [0, 1, 2, 3, 4, 5]
 
 
 K = np.arange(4.0)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from simulator import Simulation, load_config
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.cli.about import FOLDER
 
 FLOW = """
@@ -179,7 +179,7 @@ def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation) -
     known = [name for name in listed("columns") if not name.startswith("NAME")]
     known += [name.replace("NAME", "dye") for name in listed("columns") if name.startswith("NAME")]
     assert undocumented(columns(simulation), known) == []
-    series = series_of(simulation)
+    series = measured_series(simulation)
     assert len(series) >= 5
     for kind, found in series.items():
         names = [

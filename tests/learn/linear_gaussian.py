@@ -36,7 +36,9 @@ initial: {kind: random, fields: {vorticity: {variance: 1, peak: 3, seed: 5}}}
 time: {stop: 1.0, dt: 0.25}
 devices: {platform: cpu, count: DEVICES}
 """
-VISCOSITY, BETA, POINTS = 0.02, 2.0, 16
+VISCOSITY = 0.02
+BETA = 2.0
+POINTS = 16
 TIMES = np.array([0.0, 0.5, 1.0])
 
 

@@ -47,7 +47,8 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "table.npz").touch()
     np.savetxt(folder / "e.txt", [(k, k**2 * np.exp(-0.5 * k**2) + 1e-6) for k in range(1, 10)])
     simulation = opened(folder / "task.yaml")
-    step, seen = jax.jit(simulation.step), []
+    step = jax.jit(simulation.step)
+    seen = []
     for number in range(9):
         if np.isclose(number * 0.05, TIMES).any():
             seen.append(np.asarray(simulation.fields["velocity"])[:, ::2, ::2, ::2])
@@ -110,7 +111,8 @@ def test_an_ensemble_follows_the_flow(case: Path) -> None:
     """At the end the error of the mean is a tenth of that of members without observations, and the
     spread says how large it is; one and two devices agree to round-off, amplified by the condition
     of the analysis (1e4)."""
-    ends, sizes = [], []
+    ends = []
+    sizes = []
     for count in (1, 2):
         simulation = opened(case / "task.yaml", f"devices.count={count}")
         found = search(case, simulation, Filter, members=64, radius=1.2)
@@ -147,7 +149,8 @@ def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path) -> None:
     observed: Any = [SimpleNamespace(steps=np.zeros(1, int))]
     members = Filter(simulation, observed, prior, 0.05, members=20).first().members
     flows = [np.asarray(member) for member in members.fields["velocity"]]
-    layout, settings = simulation.transform.layout, RandomSettings(peak=5)
+    layout = simulation.transform.layout
+    settings = RandomSettings(peak=5)
     shape = shape_of(settings, simulation.inputs)
     start = jax.jit(lambda seed: solenoidal(layout, settings, shape, seed))
     starts = [np.asarray(start(seed)) for seed in range(20)]
@@ -214,12 +217,15 @@ def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str) -> No
         flow = flow.replace(f"fields: {{{noise}}}", "peak: 2, scalars: {dye: {peak: 2}}")
     (tmp_path / "flow.yaml").write_text(flow)
     simulation = Simulation(load_config(tmp_path / "flow.yaml"), report=lambda _: None)
-    truth, step, tables = simulation.state, jax.jit(simulation.step), {}
+    truth = simulation.state
+    step = jax.jit(simulation.step)
+    tables = {}
     last = truth
     for _ in range(4):
         last = step(last, 0.05)
     x = np.arange(12) * 2 * np.pi / 12
-    random, deviations = np.random.default_rng(100), {}
+    random = np.random.default_rng(100)
+    deviations = {}
     for name, variance in uncertain.items():
         shape = simulation.model.transforms[name].inverse
         values = np.stack([np.asarray(shape(state.fields[name])) for state in (truth, last)])
@@ -301,8 +307,10 @@ def test_observations_of_every_kind(case: Path) -> None:
     """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a
     function."""
     simulation = opened(case / "task.yaml")
-    values, state = np.asarray(simulation.fields["velocity"]), simulation.state
-    h, points = 2 * np.pi / 16, np.random.default_rng(0).integers(0, 16, (5, 3))
+    values = np.asarray(simulation.fields["velocity"])
+    state = simulation.state
+    h = 2 * np.pi / 16
+    points = np.random.default_rng(0).integers(0, 16, (5, 3))
     rows = [(0, *(h * p), values[(1, *p)]) for p in points]
     lines = ["time,x,y,z,velocity_y", *(",".join(map(repr, map(float, row))) for row in rows)]
     (case / "t.csv").write_text("\n".join(lines))

@@ -61,14 +61,16 @@ def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkey
     two files."""
     sweep = study(STUDY, BASE)
     together(sweep)
-    whole, done = contents(written(sweep)), sweep.runs[1]
+    whole = contents(written(sweep))
+    done = sweep.runs[1]
     files = {path.name for path in done.folder.rglob("*.h5")} | {
         path.name for path in done.folder.glob("*.vtkhdf")
     }
     assert (
         files == {"p00000.h5", "spectra.h5"} and main(["verify", str(done.folder)]) == 0
     )  # no index
-    advance, calls = Ensemble._stepped, []
+    advance = Ensemble._stepped
+    calls = []
 
     def stepped(self: Ensemble) -> Any:
         calls.append(1)
@@ -170,7 +172,8 @@ def test_the_format_of_the_well(study) -> None:
             assert viscosity == np.float32(run.config["model"]["viscosity"])
             frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
             np.testing.assert_array_equal(values, np.array(frames, "f4"))
-    stats, velocity = read_yaml(folder / "stats.yaml").value, velocity.astype(float)
+    stats = read_yaml(folder / "stats.yaml").value
+    velocity = velocity.astype(float)
     assert set(stats) == {
         f"{name}{end}" for name in ("mean", "rms", "std") for end in ("", "_delta")
     }
@@ -227,7 +230,9 @@ def stored(sweep: Sweep, name: str) -> np.ndarray:
 def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(
     computed: Sweep, monkeypatch
 ) -> None:
-    whole, read, get = stored(computed, "velocity"), [], StoredField.__getitem__
+    whole = stored(computed, "velocity")
+    read = []
+    get = StoredField.__getitem__
     monkeypatch.setattr(
         StoredField, "__getitem__", lambda s, i: (read.append(s.name), get(s, i))[1]
     )

@@ -51,7 +51,8 @@ def test_the_filter_is_that_of_kalman_but_for_its_samples(tmp_path: Path, member
     off = values(found, mean["vorticity"]) - last @ exact.mean
     variance = sum((values(found, part) ** 2).mean() for part in spread["vorticity"])
 
-    covariance, gain = last @ exact.covariance @ last.T, _gain(exact)
+    covariance = last @ exact.covariance @ last.T
+    gain = _gain(exact)
     observed = np.trace(gain @ exact.observation)
     left = last @ (np.eye(len(gain)) - gain @ exact.observation)
     prior = np.diag(exact.variance)

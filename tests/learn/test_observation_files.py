@@ -232,7 +232,8 @@ def test_bad_rows_of_a_csv_are_refused(
 def test_numbers_outside_of_an_hdf5_file_are_refused(
     simulation: Simulation, tmp_path: Path
 ) -> None:
-    path, arrays = tmp_path / "table.h5", good("points")
+    path = tmp_path / "table.h5"
+    arrays = good("points")
     velocity = arrays.pop("velocity")
     (tmp_path / "bytes").write_bytes(velocity.tobytes())
     written(path, arrays)

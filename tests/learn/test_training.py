@@ -12,7 +12,8 @@ from run_support import ROOT
 pytest.importorskip("optax")
 pytestmark = pytest.mark.slow
 
-CLOSURES, SCRIPT = ROOT / "configs" / "closures", str(ROOT / "scripts" / "train_corrector.py")
+CLOSURES = ROOT / "configs" / "closures"
+SCRIPT = str(ROOT / "scripts" / "train_corrector.py")
 
 
 @pytest.fixture(scope="module")

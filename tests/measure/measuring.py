@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.physics.models import State
 
 MODELS = {
@@ -25,7 +25,7 @@ STARTS = {
 
 def row(simulation: Simulation, kind: str, state: State | None = None) -> dict[str, np.ndarray]:
     """The values of a series that the simulation's configuration names, by default at the start."""
-    compute = jax.jit(series_of(simulation)[kind].compute)
+    compute = jax.jit(measured_series(simulation)[kind].compute)
     return {
         name: np.asarray(v)
         for name, v in compute(simulation.state if state is None else state).items()

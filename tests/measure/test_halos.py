@@ -31,7 +31,8 @@ output: {projections: {every: {redshift: [1, 0]}, align: true}, snapshots: {ever
 
 def clustered(count):
     """Half of the particles in 20 clumps, some across the faces of the box."""
-    rng, box = np.random.default_rng(3), np.array([3.0, 2.0, 5.0])
+    rng = np.random.default_rng(3)
+    box = np.array([3.0, 2.0, 5.0])
     clumps = rng.random((20, 3)) * box
     near = clumps[rng.integers(0, 20, count // 2)] + 0.1 * rng.standard_normal((count // 2, 3))
     return np.concatenate([rng.random((count - count // 2, 3)), near / box]) % 1 * box, box
@@ -42,7 +43,8 @@ def test_friends_are_those_of_all_pairs(slab):
     """In one slab, or in slabs thinner than the linking length; crowding up to the round-off of its
     sums."""
     position, box = clustered(1000)
-    mass, reach = np.linspace(1, 2, 1000), 0.09
+    mass = np.linspace(1, 2, 1000)
+    reach = 0.09
     away = np.stack([distances(position, one, box) for one in position])
     number, expected = connected_components(away <= reach)
     found, crowding = friends(position, mass, box, reach, slab)
@@ -54,11 +56,13 @@ def test_friends_are_those_of_all_pairs(slab):
 def test_a_ball_across_a_corner_is_one_halo():
     """Of constant density, 1000 times the mean: sphere and halo have its mass, in any order of
     particles."""
-    rng, box = np.random.default_rng(1), np.array([8.0, 8.0, 8.0])
+    rng = np.random.default_rng(1)
+    box = np.array([8.0, 8.0, 8.0])
     grid = np.stack(np.meshgrid(*(np.arange(41),) * 3, indexing="ij"), -1).reshape(-1, 3) / 20 - 1
     ball = grid[np.linalg.norm(grid, axis=1) < 1]
     position = np.concatenate([ball * 0.5, rng.random((50, 3)) * box]) % box
-    n, drift = len(ball), np.array([1.0, -2.0, 3.0])
+    n = len(ball)
+    drift = np.array([1.0, -2.0, 3.0])
     mixed = rng.permutation(n + 50)
     given = {"id": mixed, "mass": np.full(n + 50, 2.0)[mixed], "position": position[mixed].T}
     given["velocity"] = np.where(mixed[:, None] < n, drift, 0).T
@@ -90,7 +94,9 @@ def test_the_core_of_a_soliton():
     """Between grid points. A cubic spline of the density misses it by 0.4 % if the core has two
     points to its radius, and the mean over the box shifts nothing. M(r_c) of the ground state by
     its own table."""
-    state, size, centre = radial_ground_state(), 1.0, np.array([15.9, 4.3, 8.1])
+    state = radial_ground_state()
+    size = 1.0
+    centre = np.array([15.9, 4.3, 8.1])
     found = cores(soliton(size, centre), BOX, overdensity=50)
     assert found["id"].tolist() == [0]
     place = np.array([found[f"position_{a}"][0] for a in "xyz"])
@@ -182,7 +188,8 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
         and "--halos makes it again" in capsys.readouterr().out
     )
     path.write_bytes(whole)
-    pandas, yt = pytest.importorskip("pandas"), pytest.importorskip("yt")
+    pandas = pytest.importorskip("pandas")
+    yt = pytest.importorskip("yt")
     halo = yt.load(str(path))
     mass = halo.all_data()["halos", "particle_mass"].to("Msun")
     np.testing.assert_allclose(np.sort(mass)[::-1], last.columns["mass"], rtol=1e-4)

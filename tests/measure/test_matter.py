@@ -12,7 +12,7 @@ import pytest
 from gravity_cases import GAS, WAVE
 from scipy.integrate import quad
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.measure.profiles import profile_edges
 from simulator.physics.models.cosmology import Background
 from simulator.spectral import Grid
@@ -43,7 +43,7 @@ def run(text, devices):
 @cache
 def compiled(text, devices, kind):
     simulation = run(text, devices)
-    return jax.jit(series_of(simulation)[kind].compute).lower(simulation.state).compile()
+    return jax.jit(measured_series(simulation)[kind].compute).lower(simulation.state).compile()
 
 
 @cache
@@ -52,7 +52,7 @@ def found(text, devices):
     values = {}
     simulation = run(text, devices)
     for kind in KINDS:
-        what = series_of(simulation)[kind]
+        what = measured_series(simulation)[kind]
         got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state).items()}
         shapes = {
             k: tuple(len(what.coordinates[d]) for d in over) for k, over in what.variables.items()
@@ -78,9 +78,11 @@ def test_the_densest_point_lies_between_the_grid_points(text):
 
 def test_profiles_against_a_loop_over_points():
     """Shell means of the gas about the point that was found, at distances to the nearest image."""
-    simulation, values = run(GAS, 1), found(GAS, 1)
+    simulation = run(GAS, 1)
+    values = found(GAS, 1)
     grid = simulation.grid
-    rho, edges = density(GAS), profile_edges(grid, 9)
+    rho = density(GAS)
+    edges = profile_edges(grid, 9)
     places = (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True))
     axes = np.meshgrid(*places, indexing="ij")
     away = [(x - c + n / 2) % n - n / 2 for x, c, n in zip(axes, PLACE, grid.box, strict=True)]
@@ -99,7 +101,9 @@ def test_profiles_against_a_loop_over_points():
 @pytest.mark.parametrize("devices", [1, 4])
 def test_planes_through_the_maximum(devices):
     """At the grid point with the largest value, the first of several."""
-    values, rho, run_of = found(WAVE, devices), density(WAVE), run(WAVE, 1)
+    values = found(WAVE, devices)
+    rho = density(WAVE)
+    run_of = run(WAVE, 1)
     x, y, z = np.unravel_index(rho.argmax(), rho.shape)
     for name, plane in (("xy", rho[:, :, z]), ("xz", rho[:, y]), ("yz", rho[x])):
         np.testing.assert_allclose(values[f"slices/density/{name}"], plane, rtol=1e-13)
@@ -109,7 +113,9 @@ def test_planes_through_the_maximum(devices):
 
 @pytest.mark.parametrize("text", [WAVE, GAS], ids=["wave", "gas"])
 def test_projections_and_histograms_against_the_field(text):
-    grid, rho, values = run(text, 1).grid, density(text), found(text, 1)
+    grid = run(text, 1).grid
+    rho = density(text)
+    values = found(text, 1)
     for i, plane in enumerate(("yz", "xz", "xy")):
         expected = rho.sum(i) * grid.spacing[i]
         np.testing.assert_allclose(values[f"projections/density/{plane}"], expected, rtol=1e-12)
@@ -130,7 +136,8 @@ def test_projections_and_histograms_against_the_field(text):
 def test_four_devices_measure_the_same_and_send_no_field(text):
     """To round-off (sums of 2688 values); beside all-to-alls less than half of a component is
     sent."""
-    one, four = found(text, 1), found(text, 4)
+    one = found(text, 1)
+    four = found(text, 4)
     assert one.keys() == four.keys()
     for name, values in one.items():
         np.testing.assert_allclose(four[name], values, rtol=1e-11, atol=1e-13, err_msg=name)
@@ -147,7 +154,7 @@ def test_a_flat_box_has_a_densest_point_too():
     text = GAS.replace("[16, 16, 16]", "[16, 8, 1]")
     fields = '{"density": 2 + jnp.cos(x - 1.3) + 0 * y + 0 * z, "velocity": (0 * x + 0 * y + 0 * z,) * 3}'
     simulation = cases.simulation(text, OUTPUT[0], python=fields)
-    got = jax.jit(series_of(simulation)["profiles"].compute)(simulation.state)
+    got = jax.jit(measured_series(simulation)["profiles"].compute)(simulation.state)
     np.testing.assert_allclose([got[f"center_{a}"] for a in "xyz"], (1.3, 0, 0), atol=1e-7)
 
 
@@ -177,7 +184,7 @@ time: {stop: 1.0, max_dt: 0.05}
         ("profiles", densities),
         ("histograms", [f"log_{name}" for name in densities]),
     ):
-        what = series_of(simulation)[kind]
+        what = measured_series(simulation)[kind]
         got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state).items()}
         assert set(names) <= got.keys()
         if kind == "profiles":
@@ -186,7 +193,8 @@ time: {stop: 1.0, max_dt: 0.05}
             np.testing.assert_allclose(gas[np.isfinite(gas)], 0.01, rtol=1e-12)
 
 
-LIGHT, NOW = 7.0, 0.5
+LIGHT = 7.0
+NOW = 0.5
 VELOCITY = np.array([0.6, -0.2, 0.9])
 
 
@@ -208,18 +216,18 @@ def test_particles_cross_where_they_drift(devices: int) -> None:
         f"output.lightcone={{every_steps: 1, observer: 0.3, speed_of_light: {LIGHT}}}",
         devices=devices,
     )
-    begin, end = 0.1, 0.45
+    begin = 0.1
+    end = 0.45
     state = replace(run.state, time=jnp.float64(NOW))
-    row = jax.jit(series_of(run)["lightcone"].compute)(state, {"begin": begin, "end": end})
-    background, records = (
-        Background(run.config.model.cosmology),
-        cases.by_id(run.state.particles["dark"]),
-    )
+    row = jax.jit(measured_series(run)["lightcone"].compute)(state, {"begin": begin, "end": end})
+    background = Background(run.config.model.cosmology)
+    records = cases.by_id(run.state.particles["dark"])
     for name, time in (("farthest", begin), ("nearest", end)):
         a = background.scale_factor_at(time)
         depth = LIGHT * quad(lambda x: 1 / (x**2 * background.hubble(x)), a, 1, epsabs=1e-13)[0]
         assert row[name] == pytest.approx(depth, rel=1e-9)
-    position, images = np.repeat(records["position"], 11, 1), np.tile(np.arange(-5, 6), 72)
+    position = np.repeat(records["position"], 11, 1)
+    images = np.tile(np.arange(-5, 6), 72)
 
     def above(time) -> np.ndarray:
         height = 0.3 + LIGHT * np.asarray(background.distance(time))
@@ -234,7 +242,9 @@ def test_particles_cross_where_they_drift(devices: int) -> None:
         [8 / 6],
         [1],
     ]
-    i, j, wanted = np.floor(x).astype(int), np.floor(y).astype(int), np.zeros((8, 6))
+    i = np.floor(x).astype(int)
+    j = np.floor(y).astype(int)
+    wanted = np.zeros((8, 6))
     for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
         share = crosses * (1 - abs(x - i - p)) * (1 - abs(y - j - q)) * records["mass"][0] * 48 / 36
         np.add.at(wanted, ((i + p) % 8, (j + q) % 6), share)

@@ -6,7 +6,7 @@ import pytest
 from flow_support import flow, last, marched, measured, values
 from measuring import MODELS, STARTS, row
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.measure.structure_functions import default_separations
 from simulator.physics.models import State, outputs
 from simulator.physics.models.observables.resolution import (
@@ -28,7 +28,8 @@ OF_THE_FRAME = ("mean_velocity", "energy", "kinetic_energy", "max_speed", "rate"
 
 def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -> State:
     """The state with a constant vector added to a field."""
-    layout, field = simulation.transform.layout, state.fields[name]
+    layout = simulation.transform.layout
+    field = state.fields[name]
     zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
     shifted = field + np.where(np.asarray(zero), np.reshape(wind, (3, 1, 1, 1)), 0)
     return State(**{**vars(state), "fields": {**state.fields, name: layout.constrain(shifted)}})
@@ -36,7 +37,8 @@ def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -
 
 @pytest.fixture(scope="module", params=MODELS)
 def simulation(request):
-    kind, more = request.param, DAMPED if request.param == "navier_stokes" else {}
+    kind = request.param
+    more = DAMPED if request.param == "navier_stokes" else {}
     return flow(
         *(12, 10, 9),
         initial={"kind": "random", "peak": 2, **STARTS[kind]},
@@ -58,7 +60,8 @@ def spectra(simulation, state):
 
 
 def test_spectra_sum_to_energies(simulation, state, spectra):
-    columns, width = measured(simulation, state), simulation.transform.layout.shell_width
+    columns = measured(simulation, state)
+    width = simulation.transform.layout.shell_width
     assert {"kinetic_energy"} <= spectra.keys() <= columns.keys()
     for name in spectra:
         assert spectra[name].sum() * width == pytest.approx(columns[name], rel=1e-13), name
@@ -67,8 +70,9 @@ def test_spectra_sum_to_energies(simulation, state, spectra):
 def test_transfers_sum_to_zero(simulation, state):
     """Stirring moves energy between modes; what the Lorentz force takes induction gives: sums of
     1e3 terms."""
-    layout, found = simulation.transform.layout, row(simulation, "transfer", state)
-    assert found.keys() == series_of(simulation)["transfer"].variables.keys()
+    layout = simulation.transform.layout
+    found = row(simulation, "transfer", state)
+    assert found.keys() == measured_series(simulation)["transfer"].variables.keys()
     names = [name.partition("/")[2] for name in found if name.startswith("transfer/")]
 
     def total(*names):
@@ -91,14 +95,16 @@ def test_transfers_sum_to_zero(simulation, state):
 
 def test_directional_spectra(simulation, state, spectra):
     """Every mode is in one bin; modes with kz = 0 are the first bin along z, counted directly."""
-    layout, kind = simulation.transform.layout, series_of(simulation)["spectra"]
+    layout = simulation.transform.layout
+    kind = measured_series(simulation)["spectra"]
     found = row(simulation, "spectra", state)
     for name, shells in spectra.items():
         energy = shells.sum() * layout.shell_width
         for direction in ("perpendicular", "parallel"):
             width = kind.coordinates[f"k_{direction}"][1]
             assert found[f"{direction}/{name}"].sum() * width == pytest.approx(energy, rel=1e-13)
-    u, at = np.asarray(state.fields["velocity"]), layout.order.index("z")
+    u = np.asarray(state.fields["velocity"])
+    at = layout.order.index("z")
     flat = np.take(u, 0, axis=1 + at)
     unit = kind.coordinates["k_parallel"][1]
     assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(
@@ -109,8 +115,10 @@ def test_directional_spectra(simulation, state, spectra):
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
     """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), also between multiples of the
     spacing."""
-    layout, found = simulation.transform.layout, row(simulation, "structure_functions", state)
-    u, weight = np.asarray(state.fields["velocity"]), np.asarray(layout.weight())
+    layout = simulation.transform.layout
+    found = row(simulation, "structure_functions", state)
+    u = np.asarray(state.fields["velocity"])
+    weight = np.asarray(layout.weight())
     k = layout.wavenumbers()
     for e in range(3):
         for n, r in enumerate(SEPARATIONS):
@@ -123,7 +131,7 @@ def test_structure_functions_of_order_two_follow_from_the_modes(simulation, stat
 
 def test_histograms_count_every_point_about_the_mean_of_its_component(simulation, windy):
     found = row(simulation, "histograms", windy)
-    assert found.keys() == series_of(simulation)["histograms"].variables.keys()
+    assert found.keys() == measured_series(simulation)["histograms"].variables.keys()
     width = 12.0 / 60
     for name in found:
         if not name.endswith("_deviation"):
@@ -162,7 +170,8 @@ def test_statistics_do_not_know_a_mean_flow(simulation, windy):
 
 
 def test_components_and_stresses_against_the_values(simulation, windy):
-    columns, u = measured(simulation, windy), values(simulation, windy)
+    columns = measured(simulation, windy)
+    u = values(simulation, windy)
     own = u - u.mean((1, 2, 3), keepdims=True)
     covariance = np.einsum("ixyz,jxyz->ij", own, own) / own[0].size
     assert [columns[f"u_rms_{a}"] for a in "xyz"] == pytest.approx(
@@ -240,7 +249,8 @@ def test_the_dissipation_scale_of_one_term(damping, exact):
 @pytest.mark.parametrize("hyper", [(2, 1e-5), (4, 1e-9), (8, 1e-20), (8, 1e-9)])
 def test_the_dissipation_scale_of_two_terms(hyper):
     """Damping at 1 / eta is the eddies' rate there, and eta is at least either scale by itself."""
-    nu, eps = 0.003, 0.3
+    nu = 0.003
+    eps = 0.3
     k = 1 / float(dissipation_scale([(1, nu), hyper], np.float64(eps)))
     n, coefficient = hyper
     assert nu * k**2 + coefficient * k ** (2 * n) == pytest.approx(

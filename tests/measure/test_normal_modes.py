@@ -13,8 +13,11 @@ from simulator.physics.models import outputs
 from simulator.spectral import Local
 from simulator.spectral.operators import curl
 
-SHAPE, BOX = (12, 10, 9), (2 * np.pi, 5.0, 4.0)
-N, ROTATION, GRAVITY = 1.5, (0.3, -0.2, 0.4), (0.1, 0.2, -1)
+SHAPE = (12, 10, 9)
+BOX = (2 * np.pi, 5.0, 4.0)
+N = 1.5
+ROTATION = (0.3, -0.2, 0.4)
+GRAVITY = (0.1, 0.2, -1)
 FLOWS = {
     "stratified": {"kind": "boussinesq"},
     "both": {"kind": "boussinesq", "rotation": ROTATION},
@@ -56,7 +59,8 @@ def parts(simulation, state):
 @pytest.mark.parametrize(("name", "count"), [("stratified", 1), ("rotating", 1), ("oblique", 3)])
 def test_parts_add_up_in_every_shell(name, count):
     simulation = made(count, **FLOWS[name])
-    spectra, found = row(simulation, "spectra"), row(simulation, "cospectra")
+    spectra = row(simulation, "spectra")
+    found = row(simulation, "cospectra")
     total = spectra["kinetic_energy"] + spectra.get("potential_energy", 0)
     summed = found["wave_energy"] + found["vortical_energy"] + found.get("shear_energy", 0)
     np.testing.assert_allclose(summed, total, rtol=1e-12)
@@ -69,7 +73,8 @@ def test_parts_add_up_in_every_shell(name, count):
 def test_linear_terms_conserve_the_energy_of_every_part(name):
     """Mode by mode: the derivative of each part along the linear tendency of the model vanishes."""
     simulation = made(**FLOWS[name])
-    model, fields = simulation.model, simulation.state.fields
+    model = simulation.model
+    fields = simulation.state.fields
 
     def local(values, points, parameters):
         return Local(model.products(values))

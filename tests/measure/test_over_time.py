@@ -52,7 +52,8 @@ def test_the_error_knows_of_the_correlation(phi):
     """x' = phi x + noise has the variance of its mean sigma^2 / n (1 + phi) / (1 - phi) for n times
     longer than the correlation. An estimate from m blocks has a relative error of 1 / sqrt(2 (m -
     1)), 0.27 for the fewest, 8; the largest of the levels lies above more often than below."""
-    n, copies = 4096, 16
+    n = 4096
+    copies = 16
     rng = np.random.default_rng(3)
     x = np.zeros((n, copies))
     for i in range(1, n):
@@ -80,7 +81,8 @@ output:
 def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     assert simulate(write_case(tmp_path, CASE), tmp_path / "run") == 0
     run = open_run(tmp_path / "run")
-    whole, last = run.series("statistics"), run.series("statistics").at(-1)
+    whole = run.series("statistics")
+    last = run.series("statistics").at(-1)
     assert len(whole) == 51
     rows = run.diagnostics["time"] > 0.3 - 1e-9
     assert last["samples"] == rows.sum() == 36
@@ -120,7 +122,8 @@ def simulation(folder, steps, cadence=1):
 @pytest.mark.spmd
 def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
     """Four samples, from t = 0.1 on, in one run and in two parts."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
     for folder, steps in ((whole, 5), (parts, 3), (parts, 5)):
         assert simulation(folder, steps).run() == 0
     run = open_run(whole)
@@ -140,7 +143,8 @@ def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
 @pytest.mark.spmd
 def test_a_run_that_ended_between_samples_has_the_same_ones_when_it_goes_on(tmp_path):
     """Samples at the steps 2 (t = 0.1), 4 and 6; the end at step 5 writes a row without another."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
     for folder, steps in ((whole, 6), (parts, 5), (parts, 6)):
         assert simulation(folder, steps, cadence=2).run() == 0
     series = open_run(parts).series("field_statistics")

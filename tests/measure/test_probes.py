@@ -16,7 +16,7 @@ from simulator.analysis.frequencies import (
     probe_spectrum,
     wave_spectrum,
 )
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.errors import UserError
 from simulator.show import plot_run
 
@@ -52,7 +52,8 @@ def test_values_are_those_of_the_fourier_series():
     points = [on_grid, [0.3, 1.1, 2.7], [0.3 + BOX[0], 1.1 - BOX[1], 2.7], *others]
     lines = [{"axis": axis, "through": on_grid, "name": f"along_{axis}"} for axis in "xyz"]
     simulation = configured(4, {"points": points, "lines": lines})
-    measured, state = series_of(simulation)["probes"], simulation.state
+    measured = measured_series(simulation)["probes"]
+    state = simulation.state
     row = measured.compute(state)
     assert row.keys() == measured.variables.keys()
     for name in ("velocity_x", "velocity_y", "velocity_z", "dye"):
@@ -84,7 +85,7 @@ def test_a_plane_has_two_axes():
         grid={"shape": [8, 10], "box": [2, 4]},
         initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
     )
-    measured = series_of(simulation)["probes"]
+    measured = measured_series(simulation)["probes"]
     grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
     row = measured.compute(simulation.state)
     np.testing.assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)
@@ -102,7 +103,10 @@ def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
     """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the
     axis, from a run that stops half-way and goes on: rows wait in memory, and none is lost or taken
     twice."""
-    horizontal, vertical, frequency, duration = [1, 2, 3, 5], 2, 2.0, 40.0
+    horizontal = [1, 2, 3, 5]
+    vertical = 2
+    frequency = 2.0
+    duration = 40.0
     # Standing plane waves with the wavenumbers (n, 0, vertical), so small that they do not know one
     # another.
     start = python_flow(tmp_path, WAVES, horizontal=horizontal, vertical=vertical)
@@ -144,7 +148,8 @@ def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
 def test_the_sign_of_k_is_the_direction_of_travel():
     """And the sum over frequencies and wavenumbers is the mean square, here of whole periods: 1/2
     and 1/8."""
-    time, x = np.arange(64) * 0.25, np.arange(16) * (2 * np.pi / 16)
+    time = np.arange(64) * 0.25
+    x = np.arange(16) * (2 * np.pi / 16)
     omega = 2 * np.pi * 4 / 16
     values = (
         np.cos(3 * x - omega * time[:, None]) + 0.5 * np.cos(5 * x + 2 * omega * time[:, None]) + 7

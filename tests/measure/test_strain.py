@@ -10,7 +10,8 @@ from measuring import on_grid, row, slopes, with_values
 
 from simulator.measure.strain import EIGENVALUES, eigensystem
 
-SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
+SHAPE = (12, 9, 10)
+BOX = (2 * np.pi, 5.0, 4.0)
 DYE = {
     "kind": "navier_stokes",
     "viscosity": 0.02,
@@ -33,7 +34,8 @@ def test_the_eigensystem_is_lapacks():
     numbers[:, 42] = [0, 0, 0, 1, 1, 1]
     found, frame = jax.jit(eigensystem)(jnp.asarray(numbers))
     s = np.moveaxis(numbers[[0, 3, 4, 3, 1, 5, 4, 5, 2]].reshape(3, 3, -1), -1, 0)
-    values, v = np.stack(found), np.stack([np.stack(e) for e in frame])
+    values = np.stack(found)
+    v = np.stack([np.stack(e) for e in frame])
     expected = np.linalg.eigvalsh(s)[:, ::-1].T
     np.testing.assert_allclose(values, expected, atol=2e-14)
     assert abs(values.sum(0) - numbers[:3].sum(0)).max() < 1e-14
@@ -50,7 +52,8 @@ def test_densities_are_numpys():
     a = slopes(simulation, velocity)
     s = np.moveaxis((a + a.swapaxes(0, 1)) / 2, (0, 1), (-2, -1))
     rates, frame = np.linalg.eigh(s)
-    rates, frame = rates[..., ::-1], frame[..., ::-1]
+    rates = rates[..., ::-1]
+    frame = frame[..., ::-1]
     rms = np.sqrt((s**2).sum((-2, -1)).mean())
     assert found["strain_rms"] == pytest.approx(rms, rel=1e-13)
     vectors = {"vorticity": vorticity, "dye_gradient": slopes(simulation, dye)}
@@ -100,7 +103,8 @@ def test_counts_are_numpys():
     got = row(simulation, "joint_histograms")
     u, speed, dye = on_grid(simulation, "velocity", "speed", "dye")
     a = np.moveaxis(slopes(simulation, u), (0, 1), (-2, -1))
-    q, r = -0.5 * np.trace(a @ a, axis1=-2, axis2=-1), -np.linalg.det(a)
+    q = -0.5 * np.trace(a @ a, axis1=-2, axis2=-1)
+    r = -np.linalg.det(a)
     omega = np.stack([a[..., j, i] - a[..., i, j] for i, j in ((1, 2), (2, 0), (0, 1))])
     unit = (omega**2).sum(0).mean() / 4
     units = {

@@ -12,7 +12,7 @@ from flow_support import flow, python_flow
 from flow_support import measured as columns_of
 from measuring import MODELS, STARTS, on_grid, row, with_values
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.measure.transfer import band_edges
 from simulator.physics.models import outputs
 from simulator.physics.models.tendency import tendency
@@ -52,11 +52,10 @@ def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_l
         np.testing.assert_allclose(both, expected, rtol=0, atol=1e-12 * abs(expected).max())
     columns = jax.device_get(turbulent.diagnostics(turbulent.state))
     assert found["helicity"].sum() == pytest.approx(float(columns["helicity"]), rel=1e-12)
-    found, layout = row(turbulent, "shell_to_shell")["transfer"], turbulent.transform.layout
-    edges, whole = (
-        band_edges(layout.shells, 2),
-        advective["transfer/kinetic_energy"] * layout.shell_width,
-    )
+    found = row(turbulent, "shell_to_shell")["transfer"]
+    layout = turbulent.transform.layout
+    edges = band_edges(layout.shells, 2)
+    whole = advective["transfer/kinetic_energy"] * layout.shell_width
     expected = np.add.reduceat(whole, edges[:-1])
     np.testing.assert_allclose(found.sum(1), expected, rtol=0, atol=1e-12 * abs(found).max())
     np.testing.assert_allclose(found, -found.T, rtol=0, atol=1e-12 * abs(found).max())
@@ -79,12 +78,15 @@ def test_transfers_of_a_gas_are_the_change_of_the_spectrum(tmp_path, gamma, coun
     """Without viscosity, shell by shell; on this grid truncation takes less than round-off adds."""
     model = {"kind": "self_gravitating_gas", "sound_speed": 1.2, "gravitational_constant": 0.5}
     model["polytropic_exponent"] = gamma
-    time, output = {"stop": 1.0, "max_dt": 0.1}, {"transfer": {"every": 1}}
+    time = {"stop": 1.0, "max_dt": 0.1}
+    output = {"transfer": {"every": 1}}
     initial = python_flow(tmp_path, WAVES)
     simulation = flow(
         18, 18, 18, initial=initial, model=model, time=time, count=count, output=output
     )
-    model, layout, fields = simulation.model, simulation.transform.layout, simulation.state.fields
+    model = simulation.model
+    layout = simulation.transform.layout
+    fields = simulation.state.fields
     found = {name: v * layout.shell_width for name, v in row(simulation, "transfer").items()}
 
     @jax.jit
@@ -125,7 +127,8 @@ def test_moments_are_those_of_shifted_values():
     for e in range(3):
         for place, cells in ((0, 1), (1, 3)):
             du, db, dt = (np.roll(f, -cells, e - 3) - f for f in (u, b, dye))
-            plus, minus = du + db, du - db
+            plus = du + db
+            minus = du - db
             expected = {
                 "longitudinal_3": du[e] ** 3,
                 "mixed_velocity": du[e] * (du**2).sum(0),
@@ -151,7 +154,8 @@ def test_gas_has_those_of_momentum_over_density():
     assert set(found) == {"longitudinal_3", "transverse_3", "mixed_velocity"}
 
 
-SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
+SHAPE = (10, 9, 12)
+BOX = (2 * np.pi, 5.0, 4.0)
 KINDS = {"spectra": {"axis": "y"}, "spectral_maps": {"axis": "y"}, "cospectra": {}}
 
 
@@ -160,7 +164,7 @@ def measured(kind, model, initial, count=1, kinds=KINDS):
     blocks = {"grid": {"box": BOX}, "time": {"stop": 1.0, "max_dt": 0.1}, "initial": initial}
     output = {name: {"every": 1, **kinds[name]} for name in kinds}
     simulation = flow(*SHAPE, model={"kind": kind, **model}, count=count, output=output, **blocks)
-    return simulation, series_of(simulation), {name: row(simulation, name) for name in kinds}
+    return simulation, measured_series(simulation), {name: row(simulation, name) for name in kinds}
 
 
 @cache
@@ -197,15 +201,15 @@ def test_magnetic_spectra_and_scalar_fluxes_add_up():
     """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the
     cross-helicity."""
     simulation, found, rows = started("mhd")
-    columns, width = (
-        columns_of(simulation, simulation.state),
-        found["cospectra"].attributes["shell_width"],
-    )
-    spectra, others = rows["spectra"], rows["cospectra"]
+    columns = columns_of(simulation, simulation.state)
+    width = found["cospectra"].attributes["shell_width"]
+    spectra = rows["spectra"]
+    others = rows["cospectra"]
     for name in ("cross_helicity", "magnetic_helicity"):
         assert others[name].sum() * width == pytest.approx(columns[name], rel=1e-12)
         assert abs(columns[name]) > 1e-3
-    plus, minus = others["elsasser_plus"], others["elsasser_minus"]
+    plus = others["elsasser_plus"]
+    minus = others["elsasser_minus"]
     total = spectra["kinetic_energy"] + spectra["magnetic_energy"]
     np.testing.assert_allclose(plus + minus, total, rtol=1e-12)
     np.testing.assert_allclose(plus - minus, others["cross_helicity"], rtol=1e-12, atol=1e-14)
@@ -239,7 +243,8 @@ return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity
         )
         width = found["cospectra"].attributes["shell_width"]
         energies = {n: e.sum() * width for n, e in rows["cospectra"].items()}
-        layout, state = simulation.transform.layout, simulation.state
+        layout = simulation.transform.layout
+        state = simulation.state
         v = simulation.model.velocity(state.fields)
         assert sum(energies.values()) == pytest.approx(
             0.5 * float(layout.inner(v, v).sum()), rel=1e-12
@@ -262,21 +267,18 @@ if kind == 'plane':
 if kind == 'sound':
     return {'psi': one * jnp.exp(0.3j * jnp.cos(x))}
 return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 * jnp.cos(x + 0.2))}"""
-    model, initial = (
-        {"hbar_over_m": 0.5, "gravitational_constant": 0},
-        python_flow(tmp_path, body, kind=kind),
-    )
+    model = {"hbar_over_m": 0.5, "gravitational_constant": 0}
+    initial = python_flow(tmp_path, body, kind=kind)
     simulation, found, rows = measured(
         "schrodinger_poisson", model, initial, count, {"cospectra": {}}
     )
-    width, names = (
-        found["cospectra"].attributes["shell_width"],
-        ("solenoidal", "compressive", "quantum"),
-    )
+    width = found["cospectra"].attributes["shell_width"]
+    names = ("solenoidal", "compressive", "quantum")
     vortical, compressive, quantum = (
         rows["cospectra"][f"{name}_energy"].sum() * width for name in names
     )
-    columns, total = columns_of(simulation, simulation.state), vortical + compressive + quantum
+    columns = columns_of(simulation, simulation.state)
+    total = vortical + compressive + quantum
     assert vortical + compressive == pytest.approx(columns["kinetic_energy"], abs=1e-12 * total)
     assert quantum == pytest.approx(columns["quantum_energy"], abs=1e-12 * total)
     if kind == "plane":

@@ -28,7 +28,8 @@ def placed(layout, function):
     return jax.jit(lambda: function(*layout.coordinates()), out_shardings=layout.sharding())()
 
 
-CENTRE, WIDTH = np.array([0.55, 0.45, 0.5]), 0.1
+CENTRE = np.array([0.55, 0.45, 0.5])
+WIDTH = 0.1
 
 
 def blob(x, y, z):
@@ -62,7 +63,8 @@ def test_the_optical_depth_of_a_blob(view):
     image, whose points are at most as far apart. Beyond the faces of the box is nothing, of what is
     exp(-8) there."""
     camera = Camera(*view, size=(64, 48))
-    exact, n = exact_depth(camera), 48
+    exact = exact_depth(camera)
+    n = 48
     most = 5 / 8 / (n * WIDTH) ** 2 + np.exp(-8)
     np.testing.assert_allclose(depth(camera, n), exact, atol=most * exact.max())
 
@@ -129,7 +131,8 @@ def ripples(x, y, z):
 def test_the_same_pixels_on_any_devices(shape, view, media):
     """Ten planes on eight devices, too, three of which have only padding; and on pencils. Of two
     fields one is positive and one has both signs, each in the hue of its own."""
-    camera, pictures = Camera(*view, size=(48, 40)), []
+    camera = Camera(*view, size=(48, 40))
+    pictures = []
     for devices, options in ((1, {}), (8, {}), (8, {"decomposition": "pencil"})):
         layout = physical(shape, devices, (6.0, 5.0, 4.0), **options)
         volume = Volume(layout, camera, tuple(transfer for _, transfer in media))
@@ -145,7 +148,8 @@ def test_depths_of_several_fields_add_and_their_colours_mix():
     """A blob of one third red and two thirds blue absorption is one of their sum in the mean
     colour; the order of the fields is arbitrary, and a field that is nowhere visible changes
     nothing."""
-    layout, camera = physical((16, 16, 16), 2), Camera(size=(24, 24))
+    layout = physical((16, 16, 16), 2)
+    camera = Camera(size=(24, 24))
 
     def linear(colour, share):
         """Absorption in proportion to the values: `share` of KAPPA at 1."""
@@ -153,8 +157,11 @@ def test_depths_of_several_fields_add_and_their_colours_mix():
             ((0.0, colour, 0.0), (1.0, colour, float(-np.expm1(-0.01 * share * KAPPA))))
         )
 
-    red, blue, mean = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (1 / 3, 0.0, 2 / 3)
-    values, nothing = placed(layout, blob), placed(layout, lambda *x: 0 * blob(*x))
+    red = (1.0, 0.0, 0.0)
+    blue = (0.0, 0.0, 1.0)
+    mean = (1 / 3, 0.0, 2 / 3)
+    values = placed(layout, blob)
+    nothing = placed(layout, lambda *x: 0 * blob(*x))
 
     def light(*media):
         volume = Volume(layout, camera, tuple(transfer for transfer, _ in media))
@@ -176,10 +183,12 @@ def test_the_nearer_of_two_opaque_plates_is_seen(azimuth):
 
     def plates(x, y, z):
         along = x if azimuth in (0, 180) else y
-        near, far = abs(along - 0.25) < 0.1, abs(along - 0.75) < 0.1
+        near = abs(along - 0.25) < 0.1
+        far = abs(along - 0.75) < 0.1
         return jnp.where(near, -1.0, jnp.where(far, 1.0, 0.0)) + 0 * (x + y + z)
 
-    red, green = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+    red = (1.0, 0.0, 0.0)
+    green = (0.0, 1.0, 0.0)
     opaque = TransferFunction(
         ((-0.5, red, 0.999), (-0.4, red, 0.0), (0.4, green, 0.0), (0.5, green, 0.999))
     )
@@ -218,7 +227,9 @@ def test_the_picture_stands_upright_and_right_handed():
 def test_no_field_is_gathered():
     """A device sends one plane to a neighbour and pieces of images: nothing grows with the volume.
     The planes of two fields are one message, because nothing would order two."""
-    sent, messages, camera = [], [], Camera(size=(16, 16))
+    sent = []
+    messages = []
+    camera = Camera(size=(16, 16))
     for n, number in ((16, 1), (32, 1), (16, 2)):
         layout = physical((n, n, n), 4)
         volume = Volume(layout, camera, (TransferFunction(),) * number)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.physics.models import outputs
 from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral.bins import shell_spectra
@@ -221,7 +221,7 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
     )
     assert row["rate"] == pytest.approx(float(rate), rel=1e-12) and rate > slower
     assert "kolmogorov_scale" in plain.columns and "kolmogorov_scale" not in les.columns
-    assert "transfer/subgrid" in series_of(les)["transfer"].variables
+    assert "transfer/subgrid" in measured_series(les)["transfer"].variables
 
 
 def test_the_eddy_resistivity_by_numpy():

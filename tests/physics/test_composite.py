@@ -12,7 +12,7 @@ from storage_support import save
 
 from simulator import load_config
 from simulator.archive.shard import Dataset
-from simulator.archive.stored_state import component_names, datasets, physical_axes
+from simulator.archive.stored_state import component_labels, datasets, physical_axes
 from simulator.errors import UserError
 from simulator.physics.models import outputs
 from simulator.run.refusals import check_configuration
@@ -206,7 +206,7 @@ def stored(run, tmp_path, kind: str, *names: str) -> str:
     else:
         axes = physical_axes(run.transform)
         values = {n: run.values(n)(run.state) for n in names or run.model.fields}
-        found = [Dataset(n, v, axes, component_names(v.shape[:-3])) for n, v in values.items()]
+        found = [Dataset(n, v, axes, component_labels(v.shape[:-3])) for n, v in values.items()]
     save(tmp_path, 0, found, {"time": 0.0, "box": list(run.grid.box)})
     return f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"
 

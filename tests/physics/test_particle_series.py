@@ -16,7 +16,7 @@ from storage_support import save
 
 from simulator import open_run
 from simulator.archive import stored_state
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import verify
 from simulator.errors import RunFailure, UserError
@@ -194,7 +194,7 @@ def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes(
     """It integrates to 1 with unit variance, up to the bins' width."""
     statistics = "output.particle_statistics={every: 1, bins: 200, range: 10}"
     run = simulation(TURBULENT, "grid.shape=16,16,16", "particles.0.count=3000", statistics)
-    measured = series_of(run)["particle_statistics"]
+    measured = measured_series(run)["particle_statistics"]
     row = jax.jit(measured.compute)(run.state)
     sigma, density = measured.coordinates["sigma"], np.asarray(row["tracers/acceleration"])
     width = sigma[1] - sigma[0]
@@ -290,7 +290,7 @@ def test_particles_at_random_are_uncorrelated(devices: int):
     is 1 within 1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the
     box make no difference."""
     run = simulation(AT_RANDOM, devices=devices)
-    measured = series_of(run)["pair_correlation"]
+    measured = measured_series(run)["pair_correlation"]
     row = measured.finish(
         {name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()}
     )
@@ -335,7 +335,7 @@ def saved(tmp_path_factory):
 def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
     folder, _, later = saved
     run = on(4)
-    found = advanced(run, stored_state.restored(run, folder), 10.0, 3)
+    found = advanced(run, stored_state.restored_state(run, folder), 10.0, 3)
     for name, particles in later.particles.items():
         valid = np.asarray(particles.valid)
         np.testing.assert_array_equal(found.particles[name].id, particles.id)
@@ -349,7 +349,7 @@ def test_buffers_grow_where_a_checkpoint_needs_it(saved):
     folder, _, _ = saved
     run = simulation(STORED, devices=2)
     run.populations["tracers"].capacity = 10
-    found = stored_state.restored(run, folder)
+    found = stored_state.restored_state(run, folder)
     assert found.particles["tracers"].capacity == run.template.particles["tracers"].capacity > 10
     assert len(by_id(found.particles["tracers"])["position"][0]) == 150
 

@@ -6,7 +6,7 @@ import pytest
 from flow_support import flow
 from gravity_cases import GAS, MATTER, WAVE, by_id, simulation, source
 
-from simulator.archive.series_recorder import series_of
+from simulator.archive.series_recorder import measured_series
 from simulator.errors import RunFailure, UserError
 from simulator.physics.particles import population
 
@@ -476,7 +476,7 @@ def test_a_refusal_is_one_line(text, overrides, message):
     given = [override.replace("path: F,", f"path: {path},") for override in overrides]
     with pytest.raises(UserError) as refused:
         run = simulation(text, *given)
-        _ = run.state, series_of(run)
+        _ = run.state, measured_series(run)
     said = str(refused.value)
     assert message in said and "\n" not in said
     # "..., which MODEL does not have" ends only the messages about what a model lacks.

@@ -16,7 +16,7 @@ from simulator.errors import UserError
 from simulator.physics.models.tendency import fastest
 from simulator.physics.user_function import POINTS, mixing
 from simulator.simulation.advance import Until
-from simulator.study.batch import BatchedStep, numbers
+from simulator.study.batch import BatchedStep, varied_numbers
 from simulator.study.sweep import open_sweep
 
 BURGERS = """\
@@ -233,7 +233,7 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     batch, states = BatchedStep(alone[0], keys), tuple(Simulation(run).state for run in runs)
     wanted = [one.advance(one.state, until) for one in alone]
     found = batch.together(
-        tuple(batch.values(numbers(run)) for run in runs), states, (until, until)
+        tuple(batch.values(varied_numbers(run)) for run in runs), states, (until, until)
     )
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)

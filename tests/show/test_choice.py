@@ -29,7 +29,8 @@ from simulator.show.study import Parameter, RunQuantity, against, coded, reduced
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2
-RATE, ETA = 0.3, 0.02
+RATE = 0.3
+ETA = 0.02
 
 
 def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
@@ -57,7 +58,8 @@ def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
 
 
 def snapshots(folder):
-    rng, axes = np.random.default_rng(1), grid(4, 4, 4)
+    rng = np.random.default_rng(1)
+    axes = grid(4, 4, 4)
     for step in (0, 4):
         b = rng.standard_normal((3, 4, 4, 4))
         vectors = [
@@ -124,7 +126,8 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
     low, _, high = text.partition(":")
     choice = Selection(time=(float(low or -math.inf), float(high or math.inf)))
     series = open_run(folder).spectra
-    shown, rows = window(series, choice), [list(TIMES).index(t) for t in times]
+    shown = window(series, choice)
+    rows = [list(TIMES).index(t) for t in times]
     assert list(shown.time) == times and len(shown) == len(times)
     np.testing.assert_array_equal(
         shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"]

@@ -99,7 +99,8 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
 
 
 def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
-    one, k = "{kind: particles, name: dark_matter, count: 8}", np.arange(1, 9.0)
+    one = "{kind: particles, name: dark_matter, count: 8}"
+    k = np.arange(1, 9.0)
     names = ("density_power", "dark_matter_density_power")
     write_series(
         tmp_path,
@@ -118,7 +119,8 @@ def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
     (tmp_path / "config.yaml").write_text(
         f"name: a\nmodel: {{kind: composite, components: [{one}]}}\n"
     )
-    cone, plane = "dark_matter_density/xy", {"x": np.arange(4.0), "y": np.arange(4.0)}
+    cone = "dark_matter_density/xy"
+    plane = {"x": np.arange(4.0), "y": np.arange(4.0)}
     rows = [(0.1, {cone: np.ones((4, 4))})]
     write_series(tmp_path, "lightcone", plane, {cone: ("x", "y")}, rows)
     drawn = {path.stem for path in plot_run(tmp_path).files}

@@ -19,7 +19,8 @@ from simulator.show.movie import ffmpeg, movie
 from simulator.show.style import scale_of
 
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)
-SHAPE, BOX = (12, 9, 8), (3.0, 2.0, 1.0)
+SHAPE = (12, 9, 8)
+BOX = (3.0, 2.0, 1.0)
 
 
 def field(time):
@@ -73,7 +74,8 @@ def test_a_gif_holds_the_frames_pixel_by_pixel(folder):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_movie_leaves_nothing_half_written_and_is_repeated(folder, number):
     """Killed when the second frame is there; the file beside the movie goes with the repeat."""
-    target, keep = folder / "plots" / "a.gif", folder / "frames"
+    target = folder / "plots" / "a.gif"
+    keep = folder / "frames"
     target.parent.mkdir()
     words = ["movie", str(folder), "--field", "density", "--output", str(target)]
     words += ["--frames", str(keep)]

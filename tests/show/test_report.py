@@ -30,7 +30,8 @@ initial: {kind: random}
 def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", more=""):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(CONFIG + more)
-    time, k = np.arange(5) / 4, np.arange(8.0)
+    time = np.arange(5) / 4
+    k = np.arange(8.0)
     constant = {
         "dissipation": 0.1,
         "enstrophy": 5.0,
@@ -53,8 +54,11 @@ class Reader(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.addresses, self.open, self.text = [], [], []
-        self.tags, self.names = set(), set()
+        self.addresses = []
+        self.open = []
+        self.text = []
+        self.tags = set()
+        self.names = set()
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)

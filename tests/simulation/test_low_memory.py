@@ -13,7 +13,7 @@ from flow_support import flow
 from table import Case, named
 
 from simulator import Simulation
-from simulator.archive.series_recorder import recorded
+from simulator.archive.series_recorder import recorders
 from simulator.config import load_config, run_config_class
 from simulator.errors import UserError
 from simulator.run import refusals
@@ -187,7 +187,7 @@ def lowered(of_case: Simulation, folder: Path) -> dict[str, str]:
         "diagnostics": Compilable(of_case.diagnostics, (of_case.placed_template,)),
         **{
             n: Compilable(s.program, (of_case.placed_template, s.template))
-            for n, s in recorded(of_case).items()
+            for n, s in recorders(of_case).items()
         },
         **{
             n: Compilable(of_case.values(n), (of_case.placed_template,))

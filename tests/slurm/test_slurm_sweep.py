@@ -146,13 +146,13 @@ def test_chunks_where_arrays_may_not_be_large(
 ) -> None:
     """With arrays of at most three tasks, five runs are two arrays, the second waiting for the
     first."""
-    from simulator.study.execution import plan_submission, submit
+    from simulator.study.execution import plan_submission, submit_sweep
 
     study = Study(slurm, tmp_path, [1, 2, 4, 5, 6])
     for name, value in slurm.environ.items():
         monkeypatch.setenv(name, value)
     sweep = study.sweep
-    arrays = submit(sweep, plan_submission(sweep, sweep.runs, largest=3))
+    arrays = submit_sweep(sweep, plan_submission(sweep, sweep.runs, largest=3))
     assert len(arrays) == 2
     assert slurm.job(f"{arrays[1]}_0")["Dependency"].startswith("afterany:")
     for array in arrays:

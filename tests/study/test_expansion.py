@@ -11,7 +11,7 @@ from sweep_support import BASE
 
 from simulator.errors import UserError
 from simulator.run.folder import Found, RunFolder
-from simulator.study.expansion import draw, normal
+from simulator.study.expansion import normal, sample_points
 from simulator.study.settings import SampleSettings
 from simulator.study.sweep import open_sweep
 
@@ -81,22 +81,24 @@ def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_
     None
 ):
     n = 16
-    points = draw(sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n)
+    points = sample_points(
+        sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n
+    )
     a = [math.floor((p["a"] - 2) / 2 * n) for p in points]
     b = [math.floor((math.log10(p["b"]) + 1) / 2 * n) for p in points]
     assert sorted(a) == sorted(b) == list(range(n)) and a != b
     whole = sample("random", a={"uniform": [0, 1]}, b={"normal": [3, 0.5]}, s={"seeds": [1, 10]})
-    assert draw(whole, 5) == draw(whole, 5)
-    alone = draw(sample("random", b={"normal": [3, 0.5]}, s={"seeds": [1, 10]}), 8)
-    assert [{"b": p["b"], "s": p["s"]} for p in draw(whole, 5)] == alone[:5]
-    assert sorted(p["s"] for p in draw(whole, 10)) == list(range(1, 11))
+    assert sample_points(whole, 5) == sample_points(whole, 5)
+    alone = sample_points(sample("random", b={"normal": [3, 0.5]}, s={"seeds": [1, 10]}), 8)
+    assert [{"b": p["b"], "s": p["s"]} for p in sample_points(whole, 5)] == alone[:5]
+    assert sorted(p["s"] for p in sample_points(whole, 10)) == list(range(1, 11))
 
 
 def test_distributions() -> None:
     """Moments of 4000 stratified points: exact to the width of a stratum."""
     n = 4000
     axes = {"g": {"normal": [3, 0.5]}, "c": {"choice": ["x", "y"]}, "i": {"integers": [-1, 2]}}
-    points = draw(sample("latin_hypercube", **axes), n)
+    points = sample_points(sample("latin_hypercube", **axes), n)
     g = np.array([p["g"] for p in points])
     assert abs(g.mean() - 3) < 2e-3 and abs(g.std() - 0.5) < 5e-3
     assert sum(p["c"] == "x" for p in points) == n // 2

@@ -22,7 +22,7 @@ from simulator.study import execution
 from simulator.study.planned import open_plan
 from simulator.study.study_status import MemberState, begun, ended, status_of
 from simulator.study.sweep_text import plan_lines, status_lines, table_lines
-from simulator.study.table import as_csv, as_json, parse
+from simulator.study.table import as_csv, parse, table_as_json
 from simulator.words import size
 
 STUDY = """\
@@ -88,7 +88,7 @@ def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> 
     assert header.startswith("index,run,state,model.viscosity,time.dt,final.energy,")
     assert first == f"0,{half_done.runs[0].hash},done,0.1,0.02,1.0,5.0,3.25,7.0,3.0,12.5"
     assert second == f"1,{half_done.runs[1].hash},failed,0.2,0.02,,,,,,"
-    assert json.loads(as_json(table))[1]["final.energy"] is None
+    assert json.loads(table_as_json(table))[1]["final.energy"] is None
     arrays = half_done.table()
     np.testing.assert_array_equal(arrays["model.viscosity"], [0.1, 0.2, 0.3, 0.4])
     np.testing.assert_array_equal(arrays["final.energy"], [1, np.nan, np.nan, np.nan])

@@ -11,7 +11,7 @@ import pytest
 from flow_support import compiled_step, flow, last, marched, measured, order
 from storage_support import save
 
-from simulator.archive.stored_state import datasets, load
+from simulator.archive.stored_state import datasets, load_state
 from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral.operators import hermitian
 
@@ -102,7 +102,7 @@ def test_a_restart_goes_on_bit_for_bit(kind, alone, states, tmp_path):
     """Through the files of a checkpoint: the random forcing too."""
     saved = states[3]
     save(tmp_path, 3, datasets(saved, alone.model), {"time": float(saved.time)})
-    loaded = load(tmp_path / "00000003", alone.template, alone.model)
+    loaded = load_state(tmp_path / "00000003", alone.template, alone.model)
     for _ in range(3):
         loaded = compiled_step(alone)(loaded, DT)
     for a, b in zip(jax.tree.leaves(loaded), jax.tree.leaves(states[-1]), strict=True):

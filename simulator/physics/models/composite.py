@@ -335,7 +335,7 @@ class Composite(Mixture):
         return gravity.astype(jnp.float64) + total(own)
 
     def memory(self, fields: Any, time: Number) -> dict[str, jax.Array]:
-        memory = super().memory(fields, time)
+        memory = {"rate": self.kick(fields, time, jnp.zeros((), jnp.float64))[1]}
         if self.background is not None:
             scale_factor = self.background.scale_factor(time)
             slope = self.energy_slope(self.moment(fields, time), time).astype(jnp.float64)
