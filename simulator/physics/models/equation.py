@@ -263,8 +263,10 @@ class Equation:
         """-f / |k|^2, and 0 at k = 0."""
         return -self.inverse_k_squared * field
 
-    def gradient(self, field: arrays.SpectralField) -> arrays.SpectralField:
-        """i k f."""
+    def gradient(
+        self, field: Complex[Array, "*component ka kb kc"]
+    ) -> Complex[Array, "... ka kb kc"]:
+        """i k f, with the direction of the derivative as the first axis."""
         if field.ndim == 3:
             return operators.gradient(self.transform.layout, field)
         return jnp.stack([1j * k * field for k in self.k])

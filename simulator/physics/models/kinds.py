@@ -1,6 +1,6 @@
 """Kinds of equations: what objects that measure, limit or close an equation rely on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from simulator.physics.models.advection import Momentum
@@ -101,6 +101,11 @@ class MatterWave(SplitEquation):
 
 class Mixture(SplitEquation):
     """Several kinds of matter in one potential."""
+
+    def begin(self, fields: Any, names: Collection[str]) -> Any:
+        """The fields and particle sets of an initial condition, as they are: the linear terms of
+        matter let no mode grow."""
+        return fields
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the component `name`, under their names without prefix."""
