@@ -162,7 +162,8 @@ def optimised() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-_MAPS, _MOST_MAPS = "/proc/self/maps", 30_000
+_MAPS = "/proc/self/maps"
+_MOST_MAPS = 30_000
 _ended = itertools.count(1)
 
 

@@ -177,7 +177,8 @@ def _give_up_root() -> None:
     """Clears CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of this process, so that modes of files mean
     something to root too."""
     libc = ctypes.CDLL(None, use_errno=True)
-    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    sets = (ctypes.c_uint32 * 6)()
     assert libc.capget(header, sets) == 0
     sets[0] &= ~6
     assert libc.capset(header, sets) == 0
@@ -200,12 +201,14 @@ def stored(kind: str, run: Path) -> dict[str, dict]:
 def assert_equal(run: Path, undisturbed: Path) -> None:
     """Bit for bit: every snapshot, checkpoint and row; and nothing else is left."""
     for kind in ("snapshots", "checkpoints"):
-        mine, other = stored(kind, run), stored(kind, undisturbed)
+        mine = stored(kind, run)
+        other = stored(kind, undisturbed)
         assert list(mine) == list(other)
         assert [name for name in mine if mine[name] != other[name]] == []
     assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
     for name in ("spectra", "slices"):
-        mine, other = open_run(run).series(name), open_run(undisturbed).series(name)
+        mine = open_run(run).series(name)
+        other = open_run(undisturbed).series(name)
         assert (
             mine.step.tolist() == other.step.tolist() and mine.time.tolist() == other.time.tolist()
         )

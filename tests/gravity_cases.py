@@ -103,7 +103,8 @@ def coefficient(run: Simulation, field: jax.Array, mode: Sequence[int]) -> compl
 
 def modes(run: Simulation, name: str) -> dict[tuple[int, int, int], np.ndarray]:
     """The coefficients of a field by signed integers (kx, ky, kz)."""
-    layout, field = run.model.transforms[name].layout, np.asarray(run.state.fields[name])
+    layout = run.model.transforms[name].layout
+    field = np.asarray(run.state.fields[name])
     found = {}
     for place in np.ndindex(*layout.valid):
         k = {a: int(layout.mode_numbers[a][i]) for a, i in zip(layout.order, place, strict=True)}

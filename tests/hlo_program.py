@@ -51,7 +51,8 @@ def parsed(compiled: Any) -> ParsedProgram:
     """Parses a compiled program (`jax.jit(f).lower(...).compile()`), or its text."""
     text = compiled if isinstance(compiled, str) else compiled.as_text()
     computations: dict[str, dict[str, Instruction]] = {}
-    entry, current = "", None
+    entry = ""
+    current = None
     for line in text.splitlines():
         if current is None:
             if match := _COMPUTATION.match(line):
@@ -67,7 +68,8 @@ def parsed(compiled: Any) -> ParsedProgram:
 def _instruction(match: re.Match[str], line: str) -> Instruction:
     rest = line[match.end() :]
     end = _closing(rest) if rest.startswith("(") else rest.index(" ")
-    kind, (opcode, _, rest) = rest[:end], rest[end:].lstrip().partition("(")
+    kind = rest[:end]
+    opcode, _, rest = rest[end:].lstrip().partition("(")
     close = _closing(f"({rest}") - 1
     inside = rest[: close - 1]
     return Instruction(

@@ -101,7 +101,8 @@ def write_sharded(
 class Alone:
     """A cluster of this process alone: every collective is trivial."""
 
-    process_id, num_processes = 0, 1
+    process_id = 0
+    num_processes = 1
     any = broadcast = staticmethod(lambda value: value)
     gather = staticmethod(lambda value: [value])
 

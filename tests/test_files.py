@@ -111,7 +111,9 @@ def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch) -> None
     given["shared"] = Compilable(
         partial(given["one"].function), (x,)
     )  # as the functions of a batch of runs
-    said, told, compiles = [], threading.Event(), jax.stages.Lowered.compile
+    said = []
+    told = threading.Event()
+    compiles = jax.stages.Lowered.compile
 
     def compile_when_told(lowered, options):
         assert told.wait(20)

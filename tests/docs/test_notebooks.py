@@ -96,7 +96,8 @@ def trained(values: Values) -> None:
 def particles(values: Values) -> None:
     """Ways are ballistic at first: up to t = 0.1 the ratio is 1 - eps t / <u^2> + ..., within 0.05
     of 1; the box does not cut the ways."""
-    ratio, memory = values["ratio"], values["memory"]
+    ratio = values["ratio"]
+    memory = values["memory"]
     assert abs(np.array(ratio[:2]) - 1).max() < 0.05 and ratio[-1] < ratio[0]
     assert memory[0] == pytest.approx(1) and memory[-1] < 0.9
     assert 0 < values["smoother"] < 1
@@ -245,7 +246,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path) -> None:
-    path, session = WITH_PYTHON[page], SESSIONS.get(page, Session())
+    path = WITH_PYTHON[page]
+    session = SESSIONS.get(page, Session())
     for title, text in titled(path):
         (desk / title).write_text(text)
     cells = [

@@ -77,7 +77,8 @@ def test_six_parts_of_another_package(tmp_path: Path) -> None:
     """A run with all of them on two devices, continued on one, equals one that is not
     interrupted."""
     blocks = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    package, (groups,) = tmp_path / "my_parts", [text for kind, text in blocks if kind == "toml"]
+    package = tmp_path / "my_parts"
+    (groups,) = [text for kind, text in blocks if kind == "toml"]
     package.mkdir()
     for kind, text in blocks:
         if kind == "python":
@@ -93,7 +94,8 @@ def test_six_parts_of_another_package(tmp_path: Path) -> None:
     install(tmp_path, "my_parts", "".join(lines))
     (config,) = [text for kind, text in blocks if kind == "yaml"]
     (tmp_path / "run.yaml").write_text(config)
-    once, twice = ["run", "run.yaml", "--output", "once"], ["run", "run.yaml", "--output", "twice"]
+    once = ["run", "run.yaml", "--output", "once"]
+    twice = ["run", "run.yaml", "--output", "twice"]
     commands = [
         once,
         [*twice, "time.max_steps=2"],

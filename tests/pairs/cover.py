@@ -108,7 +108,8 @@ class Cover:
     """The supported pairs, and cases that hold them."""
 
     def __init__(self, judge: Judge, seed: int = 1):
-        self._judge, self._chance = judge, random.Random(seed)
+        self._judge = judge
+        self._chance = random.Random(seed)
         self.refused: dict[str, str] = {}
         """The program's words by a model and one or two levels that it does not support there."""
         self._clashes: set[frozenset[Choice]] = set()
@@ -166,7 +167,8 @@ class Cover:
 
     def _extended(self, case: Case, missing: Container[frozenset[Choice]]) -> list[Choice]:
         """Further levels, of which each adds missing pairs."""
-        whole, added = dict(case), []
+        whole = dict(case)
+        added = []
         factors = [f for f in FACTORS if f not in case]
         self._chance.shuffle(factors)
         # Outputs last: they depend on the rest, and a case has room for few.

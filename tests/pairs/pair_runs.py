@@ -50,7 +50,8 @@ def _gradient(config: str, count: str, out: str) -> int:
     simulation = Simulation(
         load_config(config, [f"devices.count={count}"]), report=lambda line: None
     )
-    layout, fields = simulation.transform.layout, simulation.state.fields
+    layout = simulation.transform.layout
+    fields = simulation.state.fields
 
     def loss(state: Any) -> Any:
         parts = (u for u in state.fields.values() if jnp.iscomplexobj(u))
@@ -79,7 +80,8 @@ def tolerance(config: Mapping[str, Any]) -> float:
     amplify: 1e-12 in double precision, and as many units of the last place (4500) in single
     precision. An exchange of fewer bits rounds what is sent between devices, which a single device
     does not do."""
-    double, units = 2.0**-52, 1e-12 / 2.0**-52
+    double = 2.0**-52
+    units = 1e-12 / 2.0**-52
     kept = {"single": 2.0**-24 * 64, "half_scaled": 2.0**-11 * 4}.get(
         config["fft"]["exchange"], 0.0
     )
@@ -117,11 +119,13 @@ def difference(run: Path, other: Path, exact: bool = True) -> Iterator[tuple[str
     variable that is zero but for round-off, such as a residual, is held against the largest one of
     its file; a measured one whose terms cancel, such as the transfer of a Beltrami flow, against
     1e-4 of that, or against all of it if exchanges are not `exact`."""
-    mine, theirs = _variables(run), _variables(other)
+    mine = _variables(run)
+    theirs = _variables(other)
     for name in sorted(mine.keys() ^ theirs.keys()):
         yield f"{name} is in one of them only", np.inf
     for name in sorted(mine.keys() & theirs.keys()):
-        one, two = mine[name], theirs[name]
+        one = mine[name]
+        two = theirs[name]
         measured = "/" not in name  # a series, no snapshot or checkpoint
         if name == "profiles" and not all(
             np.allclose(one[c], two[c], 1e-12, 0) for c in one if "center" in c
@@ -142,7 +146,8 @@ def difference(run: Path, other: Path, exact: bool = True) -> Iterator[tuple[str
             ):
                 # The speed of a wave is a quotient, which round-off dominates where the density
                 # vanishes.
-                found, values = found * two[density], values * two[density]
+                found = found * two[density]
+                values = values * two[density]
             if found.shape != values.shape or not (np.isnan(found) == np.isnan(values)).all():
                 yield f"{name}/{variable}: shapes or NaN differ", np.inf
                 continue
@@ -201,7 +206,8 @@ def _of_snapshot(folder: Path) -> dict[str, np.ndarray]:
         if snapshot.manifest.fields[
             name
         ].is_mesh:  # layouts differ in the order of wavenumbers' axes
-            axes, values = snapshot[name].axes, np.asarray(snapshot[name][...])
+            axes = snapshot[name].axes
+            values = np.asarray(snapshot[name][...])
             order = sorted(range(-len(axes), 0), key=lambda n: axes[n].name)
             found[name] = np.moveaxis(values, order, range(-len(axes), 0))
     for species, records in snapshot.particles.items():

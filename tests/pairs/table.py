@@ -186,7 +186,8 @@ def _start(kind: str, **keys: Any) -> Callable[[dict[str, Any]], Fragment]:
     return fragment
 
 
-_GAS_ONLY, _WAVES_ONLY = ("self_gravitating_gas",), ("schrodinger_poisson",)
+_GAS_ONLY = ("self_gravitating_gas",)
+_WAVES_ONLY = ("schrodinger_poisson",)
 _PARTS = {
     "soliton": _WAVES_ONLY,
     "soliton_merger": _WAVES_ONLY,
@@ -451,7 +452,8 @@ def _own_start(config: dict[str, Any]) -> Fragment:
 
 LAYOUTS = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
 """(processes, devices in all of them); the first is the reference."""
-STEPS, MIDDLE = 4, 2
+STEPS = 4
+MIDDLE = 2
 
 
 def default(factor: str) -> str:

@@ -128,12 +128,14 @@ def last_state(run: dict[str, dict[str, bytes]]) -> dict[str, dict[str, bytes]]:
 
 
 def assert_same(subject: Subject, undisturbed: Subject, tolerance: float = 0.0) -> None:
-    mine, theirs = subject.runs(), undisturbed.runs()
+    mine = subject.runs()
+    theirs = undisturbed.runs()
     names = [run.name for run in mine], [run.name for run in theirs]
     assert names[0] == names[1] and mine, (names, subject.said()[-2000:])
     for one, two in zip(mine, theirs, strict=True):
         if tolerance == 0:
-            found, expected = last_state(bits(one)), last_state(bits(two))
+            found = last_state(bits(one))
+            expected = last_state(bits(two))
             different = [
                 name
                 for name in found.keys() | expected.keys()
@@ -178,9 +180,13 @@ def killed(subject: Subject, seconds: float, chance: random.Random) -> bool:
 def killed_often(name: str, place: Path, kills: int, seed: int) -> int:
     """The number of kills of a subject that ended equal to the undisturbed one; prints what it
     meets."""
-    undisturbed, began = Subject.made(name, place / "undisturbed"), time.monotonic()
+    undisturbed = Subject.made(name, place / "undisturbed")
+    began = time.monotonic()
     undisturbed.finished()
-    whole, chance, done, number = time.monotonic() - began, random.Random(seed), 0, 0
+    whole = time.monotonic() - began
+    chance = random.Random(seed)
+    done = 0
+    number = 0
     while done < kills:
         subject = Subject.made(name, place / f"study{number}")
         number += 1

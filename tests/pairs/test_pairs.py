@@ -109,7 +109,8 @@ class Trial:
     may come after."""
 
     def __init__(self, place: Path, number: int, layout: int):
-        self.case, self.place = CASES[number], place
+        self.case = CASES[number]
+        self.place = place
         self.processes, self.devices = LAYOUTS[layout]
         self.kernels = ("native", "xla")[(number + layout) % 2]
         self.config = configuration(self.case)
@@ -184,7 +185,8 @@ class Trial:
         yield from self._near("moved")
 
     def _near(self, folder: str) -> Iterator[str]:
-        run, what = self.place / folder, Path(folder).name
+        run = self.place / folder
+        what = Path(folder).name
         if not run.exists():
             return
         if main(["verify", str(run), "--quiet"]) != 0:

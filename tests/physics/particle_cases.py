@@ -38,7 +38,8 @@ def random_positions(count: int, seed: int = 0, grid: Grid = GRID) -> np.ndarray
 def shared_out(position: np.ndarray, domain: Domain, capacity: int) -> ParticleSet:
     """Particles in equal shares on the owners of planes, wherever they live; `tag` follows the
     id."""
-    count, owners = position.shape[1], domain.owners
+    count = position.shape[1]
+    owners = domain.owners
     ids = np.full((domain.devices, capacity), -1)
     records = {
         "position": np.zeros((3, domain.devices, capacity)),

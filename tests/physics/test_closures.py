@@ -12,7 +12,8 @@ from simulator.physics.models import outputs
 from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.spectral.bins import shell_spectra
 
-SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)
+SHAPE = (12, 9, 10)
+BOX = (2 * np.pi, 5.0, 6.0)
 FLOWS = {
     "navier_stokes": {
         "scalars": [{"name": "dye", "diffusivity": 2e-3, "mean_gradient": [0.5, 0, -1]}]
@@ -92,7 +93,8 @@ def test_smagorinsky_by_numpy(dealias, dynamic):
     closure = {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}
     closure = {"kind": "dynamic_smagorinsky", "filter_width": 0.7} if dynamic else closure
     les = closed("navier_stokes", closure, {"dealias": dealias})
-    u, model = les.state.fields["velocity"], les.model
+    u = les.state.fields["velocity"]
+    model = les.model
     found = values(
         les, model.project(model.closure.tendencies(model, les.state.fields)["velocity"])
     )
@@ -126,7 +128,8 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     les = closed(
         "navier_stokes", {"kind": "spectral"}, {"shape": (16, 16, 16), "box": [2 * np.pi] * 3}
     )
-    u, layout = les.state.fields["velocity"], les.transform.layout
+    u = les.state.fields["velocity"]
+    layout = les.transform.layout
     energy = float(outputs.spectra(les.model, les.state.fields)["kinetic_energy"][4])
     force = np.asarray(les.model.closure.tendencies(les.model, les.state.fields)["velocity"])
     k = np.sqrt(np.asarray(layout.k_squared()))
@@ -147,7 +150,8 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
 
 
 def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
-    path, weights = tmp_path / "stress.py", tmp_path / "weights.npz"
+    path = tmp_path / "stress.py"
+    weights = tmp_path / "weights.npz"
     path.write_text(STRESS)
     np.savez(weights, scale=np.float64(1.0))
     own = {"kind": "python", "path": str(path), "function": "smagorinsky", "flux": "diffusion"}
@@ -178,9 +182,13 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
     say, to round-off, because products of the advection are exact; the transfers to scales below
     the grid add up to the losses; the tendency is that of the plain model and the closure's
     force."""
-    les, plain = closed(kind, subgrid, output={"transfer": {"every_steps": 1}}), closed(kind, None)
-    state, model, layout = les.state, les.model, les.transform.layout
-    row, fields = measured(les, state), state.fields
+    les = closed(kind, subgrid, output={"transfer": {"every_steps": 1}})
+    plain = closed(kind, None)
+    state = les.state
+    model = les.model
+    layout = les.transform.layout
+    row = measured(les, state)
+    fields = state.fields
     assert row["subgrid_dissipation"] > 0.1 * row["viscous_dissipation"]
 
     @jax.jit

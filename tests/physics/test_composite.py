@@ -58,7 +58,8 @@ def test_waves_alone_are_the_single_model() -> None:
     single, run = alone(cases.WAVE, "waves", component, LUMPS, "time.integrator=kick_drift_kick")
     assert run.config.time.integrator == "kick_drift_kick"
     ends = [stepped(r, r.state, 0.4, 8) for r in (single, run)]
-    a, b = ends[0].fields["psi"], ends[1].fields["waves_psi"]
+    a = ends[0].fields["psi"]
+    b = ends[1].fields["waves_psi"]
     assert np.abs(np.asarray(a - b)).max() < 1e-14
     rows = measured(single, ends[0]), measured(run, ends[1])
     assert rows[1]["energy"] == pytest.approx(rows[0]["energy"], rel=1e-12)
@@ -85,14 +86,17 @@ def test_order_and_conservation(integrator: str) -> None:
     waves' aliasing."""
     run = both(f"time.integrator={integrator}")
     free = both(f"time.integrator={integrator}", "model.components.0.viscosity=0")
-    start, names, errors = run.state, ("gas_momentum", "waves_psi"), []
+    start = run.state
+    names = ("gas_momentum", "waves_psi")
+    errors = []
     exact = stepped(run, start, 0.5, 160)
     for n in (10, 20):
         end = stepped(run, start, 0.5, n)
         errors.append([np.abs(np.asarray(end.fields[f] - exact.fields[f])).max() for f in names])
     for coarse, fine in zip(*errors, strict=True):
         assert coarse < 1e-3 and abs(math.log2(coarse / fine) - 2) < 0.04
-    before, after = measured(run, start), measured(run, exact)
+    before = measured(run, start)
+    after = measured(run, exact)
     shares = [before[f"{name}_potential_energy"] for name in ("gas", "waves")]
     assert (
         before["potential_energy"] == pytest.approx(sum(shares), rel=1e-12)
@@ -122,7 +126,8 @@ def test_order_and_conservation(integrator: str) -> None:
 
 
 def test_the_rate_of_a_row_is_that_of_a_kick() -> None:
-    gas, waves = "{kind: self_gravitating_gas, sound_speed: 1}", "{kind: schrodinger_poisson}"
+    gas = "{kind: self_gravitating_gas, sound_speed: 1}"
+    waves = "{kind: schrodinger_poisson}"
     parts = f"[{gas}, {waves}, {{kind: particles, name: dark, count: 512}}]"
     starts = ("gas: {kind: jeans_wave, amplitude: 0.2}", "waves: {kind: soliton, core_radius: 1}")
     start = f"{{{', '.join(starts)}, dark: {{kind: zeldovich_wave, amplitude: 0.3}}}}"
@@ -223,7 +228,8 @@ def test_every_mode_that_both_grids_keep(
     )
     assert other.state.fields.keys() == first.state.fields.keys()
     for name in first.model.fields:
-        here, there = modes(first, name), modes(other, name)
+        here = modes(first, name)
+        there = modes(other, name)
         assert len(here.keys() & there.keys()) > 30
         for k, value in there.items():
             np.testing.assert_allclose(value, here.get(k, 0 * value), atol=1e-14)

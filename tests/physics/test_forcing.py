@@ -52,10 +52,8 @@ def test_a_band_holds_one_of_each_pair_of_modes_that_lie_in_it_and_are_kept():
     layout = make_transform(Grid.of((8, 8, 8), (7.0,) * 3), jax.devices()[:1], np.float64).layout
     unit = 2 * np.pi / 7.0
     for wanted in (1, 2):
-        inside, k2 = (
-            np.asarray(in_band(layout, (wanted * unit, wanted * unit))),
-            np.asarray(layout.k_squared()),
-        )
+        inside = np.asarray(in_band(layout, (wanted * unit, wanted * unit)))
+        k2 = np.asarray(layout.k_squared())
         np.testing.assert_array_equal(
             inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask)
         )
@@ -163,7 +161,8 @@ def test_constant_power_is_exact_at_every_evaluation_and_gained_to_the_integrato
 def test_linear_forcing_leaves_the_mean_alone():
     linear = {"kind": "linear", "coefficient": 0.4}
     simulation = flow(8, 8, 8, initial={"kind": "abc"}, viscosity=0.1, forcing=linear)
-    first, final = simulation.state, last(marched(simulation, 0.05, 10))
+    first = simulation.state
+    final = last(marched(simulation, 0.05, 10))
     # A Beltrami flow of k = 1: exp((A - nu) t), to RK4's (A dt)^5 / 120 a step.
     grown = np.asarray(first.fields["velocity"]) * np.exp(0.3 * 0.5)
     assert abs(np.asarray(final.fields["velocity"]) - grown).max() < 1e-9
@@ -198,7 +197,8 @@ def test_a_flow_that_only_responds_takes_up_the_rate():
     complex numbers for each of M modes in 20 stretches the statistical error is 1 / sqrt(40 M); 5
     of these are allowed, and 1 % for steps of T / 4."""
     transform, forcing = made("ornstein_uhlenbeck", grid=CUBE, **NOISE)
-    dt, correlation = jnp.float64(0.1), NOISE["correlation_time"]
+    dt = jnp.float64(0.1)
+    correlation = NOISE["correlation_time"]
 
     @jax.jit
     def energies(memory):

@@ -107,7 +107,8 @@ def test_a_multistep_integrator_knows_the_last_rate_and_step():
     def error(steps: int) -> float:
         integrator = AdamsBashforth()
         u = Evolved(u=jnp.full(3, 1 + 1j))
-        past, t = Past(integrator.begin(u), jnp.float64(0)), jnp.float64(0)
+        past = Past(integrator.begin(u), jnp.float64(0))
+        t = jnp.float64(0)
         sizes = np.tile([0.8, 1.2], steps // 2) / steps
 
         def tendency(u, time):
@@ -238,7 +239,8 @@ class Perturbed:
         return {**fields, "v": factor * fields["v"]}
 
     def kick(self, fields, time, duration):
-        g, (one, two) = self.background.growing(time), fields["x"]
+        g = self.background.growing(time)
+        one, two = fields["x"]
         pull = g.pull / g.first * jnp.stack([one, two - one**2])
         return {**fields, "v": fields["v"] + duration * pull}, jnp.float64(1)
 
@@ -282,7 +284,8 @@ def test_any_motion_converges_with_second_order(name: str) -> None:
     """Of displacements beside the growing mode: halving the steps divides the error by 4 (1 +
     O(step))."""
     background = Background(CosmologySettings(start=START))
-    first, stop = 0.0, background.time_of(1.0)
+    first = 0.0
+    stop = background.time_of(1.0)
     begin = {"x": jnp.array([0.1, 0.02]), "v": jnp.array([-0.01, 0.03])}
     ends = [
         moved(name, background, begin, background.ends(first, stop, n, "growth"))["x"]
@@ -306,7 +309,8 @@ def test_steps_end_where_asked_on_any_devices(name: str) -> None:
     """5 steps, equal in D, and one more where an aligned time cuts one; pauses change no bit,
     devices round-off."""
     runs = [simulation(MATTER, f"time.integrator={name}", devices=n) for n in (1, 2)]
-    background, ends = runs[0].model.background, []
+    background = runs[0].model.background
+    ends = []
     stop = runs[0].config.time.stop
     for run, pauses in ((runs[0], (9,)), (runs[1], (9,)), (runs[1], (2, 1, 9))):
         state = jax.tree.map(jnp.copy, run.state)

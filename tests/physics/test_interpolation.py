@@ -62,7 +62,8 @@ def test_the_spline_has_two_continuous_derivatives():
     """Across a plane of points the second derivative changes by no more than the third derivative
     times the way."""
     t = make_transform(Grid((16, 16, 16)), jax.devices()[:1])
-    modes, sample = coefficients(t), Sampler(t, "cubic_spline")
+    modes = coefficients(t)
+    sample = Sampler(t, "cubic_spline")
     face = 5 * t.grid.spacing[0]
 
     def second(x):
@@ -101,8 +102,10 @@ def test_a_position_beyond_the_ghost_planes_is_not_a_number():
     """The first device sees REACH planes beyond its own on both sides, around the box, and knows
     farther ones."""
     name = "2 slabs"
-    t, home = transform(name), domain(name)
-    planes, dy = t.grid.shape[1] // 2, t.grid.spacing[1]
+    t = transform(name)
+    home = domain(name)
+    planes = t.grid.shape[1] // 2
+    dy = t.grid.spacing[1]
     y = (
         np.array([-(REACH + 0.1), -(REACH - 0.1), planes - 1 + REACH + 0.9, planes + REACH + 0.1])
         * dy
@@ -178,7 +181,8 @@ def test_only_neighbours_exchange_and_no_device_sees_all_particles():
     """Collectives of the compiled program: permutations of messages and sums of a few numbers."""
     from simulator.spectral.collectives import collectives
 
-    layout, count = "4 slabs, the last with fewer planes", 4096
+    layout = "4 slabs, the last with fewer planes"
+    count = 4096
     home = domain(layout)
     particles = shared_out(random_positions(count), home, capacity_for(count, 4))
     found = collectives(settle(layout).lower(particles).compile())

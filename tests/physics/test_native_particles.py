@@ -34,7 +34,8 @@ def positions(domain):
     """(3, entries): points in each device's box, on cell borders, outside, beyond what it sees, and
     no number."""
     rng = np.random.default_rng(1)
-    box, spacing = np.array(GRID.box)[:, None], np.array(GRID.spacing)[:, None]
+    box = np.array(GRID.box)[:, None]
+    spacing = np.array(GRID.spacing)[:, None]
     inside = rng.random((3, COUNT)) * box
     borders = rng.integers(0, GRID.shape, (COUNT, 3)).T * spacing
     outside = (rng.random((3, COUNT)) * 3 - 1) * box
@@ -62,8 +63,10 @@ def positions(domain):
 def test_interpolation_is_that_of_xla(layout, kind, dtype):
     """Values of up to 1 are sums over 64 points with weights of sum 1: 64 roundings at most. Where
     a device does not see all points of a particle, both are not a number."""
-    t, plain = transform(layout, dtype), transform(layout, dtype, "xla")
-    sampler, order = Sampler(t, kind), t.kept_order
+    t = transform(layout, dtype)
+    plain = transform(layout, dtype, "xla")
+    sampler = Sampler(t, kind)
+    order = t.kept_order
     numbers = (
         np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)
     )  # three at a time and one
@@ -130,7 +133,8 @@ def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
 
 def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():
     t = transform("one device", np.float64)
-    where, mass = positions(Domain.of(t))[:, :COUNT], jnp.linspace(0.1, 1, COUNT)
+    where = positions(Domain.of(t))[:, :COUNT]
+    mass = jnp.linspace(0.1, 1, COUNT)
     usual = Assignment(t, "tsc").deposit(where, mass)
     for size in (1e-9, 1e9):
         found = Assignment(t, "tsc", COUNT).deposit(where, size * mass) / size
@@ -140,7 +144,8 @@ def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():
 def test_every_variant_interpolates():
     """All instruction sets that this processor has."""
     t = transform("one device", np.float64)
-    before, tried = native.load().variant, []
+    before = native.load().variant
+    tried = []
     values = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (3, *GRID.shape)))
     where = positions(Domain.of(t))[:, :COUNT]
     run = jax.jit(Sampler(t, "cubic_spline").of_values)
@@ -191,9 +196,12 @@ def test_kept_values_are_those_of_the_inverse(layout):
 @pytest.mark.parametrize("layout", ["one device", "2 slabs"])
 def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     domain = Domain.of(transform(layout, np.float64))
-    rng, entries, devices = np.random.default_rng(3), 300, domain.devices
+    rng = np.random.default_rng(3)
+    entries = 300
+    devices = domain.devices
     position = rng.random((3, devices * entries)) * np.array(GRID.box)[:, None]
-    ids, count = rng.permutation(devices * entries), np.full(devices, COUNT, np.int32)
+    ids = rng.permutation(devices * entries)
+    count = np.full(devices, COUNT, np.int32)
     empty = (np.arange(entries) >= COUNT)[None].repeat(devices, 0).ravel()
     ids[empty], position[:, empty] = -1, 0
     put = jax.device_put
@@ -216,7 +224,8 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     np.testing.assert_array_equal(np.asarray(found.records["tag"]), 2.0 * np.asarray(found.id))
     for device in range(devices):
         here = slice(device * entries, device * entries + COUNT)
-        a, b = np.argsort(ids[here]), np.argsort(np.asarray(found.id)[here])
+        a = np.argsort(ids[here])
+        b = np.argsort(np.asarray(found.id)[here])
         np.testing.assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
         sorted_ = np.asarray(found.records["position"])[:, here]
         np.testing.assert_array_equal(sorted_[:, b], position[:, here][:, a])

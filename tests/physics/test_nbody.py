@@ -98,7 +98,8 @@ def test_pauses_change_no_bit():
     loop that pauses after any number of steps ends at the same bits, and single steps at the same
     numbers."""
     expanding = "model.cosmology={start: 0.5, matter: 0.3, hubble: 1.0}"
-    run, ends = random_matter(expanding, "time={stop: 1, cfl: 0.2}", devices=2), []
+    run = random_matter(expanding, "time={stop: 1, cfl: 0.2}", devices=2)
+    ends = []
     for pauses in ([20], [1, 6, 0, 13], [1] * 20):
         state = jax.tree.map(jnp.copy, run.state)
         for steps in pauses:
@@ -107,7 +108,8 @@ def test_pauses_change_no_bit():
     assert ends[0].step == 20 and ends[0].dt > 0
     for other in ends[1:]:
         assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), ends[0], other))
-    state, step = run.state, jax.jit(run.step)
+    state = run.state
+    step = jax.jit(run.step)
     for _ in range(20):
         state = step(state, 0.2 / state.memory.rate)
     one, two = (by_id(s.particles["dark"]) for s in (ends[0], state))
@@ -121,7 +123,8 @@ def test_pauses_change_no_bit():
 def ewald(r: np.ndarray, length: float) -> np.ndarray:
     """Acceleration (3,) by a unit mass at the origin and its images, G = 1 (Ewald, Ann. Phys. 369,
     253, 1921)."""
-    alpha, force = 6 / length, np.zeros(3)
+    alpha = 6 / length
+    force = np.zeros(3)
     cells = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3), -1).reshape(-1, 3)
     d = r + cells * length
     s = np.sqrt((d**2).sum(1))
@@ -148,7 +151,9 @@ def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, li
     """1 % of the Ewald sum beyond 3 cells for a cloud of 3.6, as root mean square over places and
     directions at one distance. Compensated clouds oscillate about Newton's force by 17 % at 3
     cells; points do by 70 %."""
-    rng, n, distances = np.random.default_rng(0), 16, np.array([3.1, 3.5, 4.0, 6.0])
+    rng = np.random.default_rng(0)
+    n = 16
+    distances = np.array([3.1, 3.5, 4.0, 6.0])
     count = 1 + 40 * len(distances)
     run = simulation(
         MATTER,
@@ -157,7 +162,8 @@ def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, li
         f"grid={{shape: [{n}, {n}, {n}], box: [{n}, {n}, {n}]}}",
         f"initial.components.dark={random_start([n, n, n])}",
     )
-    mass, begun = np.full(count, 1e-12), run.state.particles["dark"]
+    mass = np.full(count, 1e-12)
+    begun = run.state.particles["dark"]
     mass[0] = 1
 
     @jax.jit
@@ -173,7 +179,8 @@ def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, li
 
     squares = []
     for _ in range(20):
-        first, ways = rng.uniform(0, n, 3), rng.normal(size=(count - 1, 3))
+        first = rng.uniform(0, n, 3)
+        ways = rng.normal(size=(count - 1, 3))
         ways *= (np.repeat(distances, 40) / np.linalg.norm(ways, axis=1))[:, None]
         found = np.asarray(pulled(np.vstack([first, (first + ways) % n]).T)).T[1:]
         expected = np.array([ewald(way, float(n)) for way in ways])
@@ -231,7 +238,8 @@ def test_a_step_without_room_is_taken_again():
         "time.dt=1",
         devices=2,
     )
-    had, state = run.state.particles["dark"].capacity, run.state
+    had = run.state.particles["dark"].capacity
+    state = run.state
     state = advanced(run, state, 10.0, 1)
     assert crowded(state.particles) == "dark" and int(state.step) == 0 and float(state.time) == 0
     start = by_id(state.particles["dark"])
@@ -252,15 +260,15 @@ def test_interlacing_cancels_the_odd_aliases(scheme):
     exp(-i n_i K x_i), K = 2 pi / h and w the spline's window; only even sums of n stay. A sum over the axes' n is a
     product of three, and half the sum of those with and without (-1)^n is that of the even ones. The terms beyond
     |n| = 400 are below (1 / 2n)^3 and add up to 1e-6 along an axis."""
-    power, size = {"tsc": 3, "pcs": 4}[scheme], (10, 9, 8)
+    power = {"tsc": 3, "pcs": 4}[scheme]
+    size = (10, 9, 8)
     errors = {}
     for interlaced in (False, True):
         run = assigned(scheme)
-        transform, layout = run.model.transform, run.model.transform.layout
-        begun, assignment = (
-            run.state.particles["dark"],
-            Assignment(transform, scheme, None, interlaced),
-        )
+        transform = run.model.transform
+        layout = run.model.transform.layout
+        begun = run.state.particles["dark"]
+        assignment = Assignment(transform, scheme, None, interlaced)
         mass = jnp.where(begun.id == 7, 1.0, 0.0)
         held = by_id(begun)["position"][:, 7]
 
@@ -272,7 +280,9 @@ def test_interlacing_cancels_the_odd_aliases(scheme):
 
         found = np.asarray(jax.jit(modes)())
         mask = np.asarray(jnp.broadcast_to(layout.mask, found.shape))
-        n, sums, point = np.arange(-400, 401), {1: 1.0, -1: 1.0}, 1.0
+        n = np.arange(-400, 401)
+        sums = {1: 1.0, -1: 1.0}
+        point = 1.0
         for axis, cells, x, length in zip("xyz", size, held, (6.0, 5.0, 4.0), strict=True):
             m = np.asarray(layout.integers(axis))
             point = point * np.exp(-2j * np.pi * m * x / length)

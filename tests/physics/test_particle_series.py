@@ -85,7 +85,8 @@ def ran(folder, text):
 
 def test_paths_are_those_of_every_so_manieth_particle(run, matter):
     for whole, species, count, stride in ((run, "tracers", 100, 15), (matter, "dark", 512, 6)):
-        paths, last = whole.series("trajectories"), whole.snapshots[-1].particles[species]
+        paths = whole.series("trajectories")
+        last = whole.snapshots[-1].particles[species]
         np.testing.assert_array_equal(
             paths.coordinates[f"{species}_id"], np.arange(0, count, stride)
         )
@@ -146,7 +147,8 @@ devices: {{platform: cpu, count: {devices}}}
 output: {{particle_statistics: {{every_steps: 2}}, snapshots: {{every: 1}}}}
 """
     run = ran(tmp_path, text)
-    table, begun = run.series("particle_statistics"), run.snapshots[0].particles["tracers"]
+    table = run.series("particle_statistics")
+    begun = run.snapshots[0].particles["tracers"]
     position = begun["position"][...][:, np.argsort(begun["id"][...])]
     first = position[:, 1::2] - position[:, ::2]
     first -= 2 * np.pi * np.round(first / (2 * np.pi))
@@ -154,11 +156,10 @@ output: {{particle_statistics: {{every_steps: 2}}, snapshots: {{every: 1}}}}
     speed = np.sin(position[1, 1::2]) - np.sin(position[1, ::2])
     for row, t in enumerate(table.time):
         for which in (0, 1):
-            way, begin = t * speed[which::2], first[:, which::2]
-            change, apart = (
-                (way**2).mean(),
-                ((begin[0] + way) ** 2 + begin[1] ** 2 + begin[2] ** 2).mean(),
-            )
+            way = t * speed[which::2]
+            begin = first[:, which::2]
+            change = (way**2).mean()
+            apart = ((begin[0] + way) ** 2 + begin[1] ** 2 + begin[2] ** 2).mean()
             np.testing.assert_allclose(table["tracers/pair_change"][row][which], change, rtol=1e-3)
             np.testing.assert_allclose(
                 table["tracers/pair_dispersion"][row][which], apart, rtol=1e-3
@@ -169,8 +170,10 @@ def test_statistics_of_growing_sheets(matter):
     """The growing mode is s = s_0 exp(t) for 4 pi G rho = 1. The spline's aliases change the force
     of 32 cells a wave by less than 1e-3, and kick-drift-kick with dt = 0.05 the rate by dt^2 /
     24."""
-    table, k = matter.series("particle_statistics"), 2 * np.pi / 8
-    square, t = (AMPLITUDE / k) ** 2 / 2, table.time
+    table = matter.series("particle_statistics")
+    k = 2 * np.pi / 8
+    square = (AMPLITUDE / k) ** 2 / 2
+    t = table.time
     np.testing.assert_allclose(
         table["dark/acceleration_variance"], square * np.exp(2 * t), rtol=2e-3
     )
@@ -196,15 +199,18 @@ def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes(
     run = simulation(TURBULENT, "grid.shape=16,16,16", "particles.0.count=3000", statistics)
     measured = measured_series(run)["particle_statistics"]
     row = jax.jit(measured.compute)(run.state)
-    sigma, density = measured.coordinates["sigma"], np.asarray(row["tracers/acceleration"])
+    sigma = measured.coordinates["sigma"]
+    density = np.asarray(row["tracers/acceleration"])
     width = sigma[1] - sigma[0]
     assert density.sum() * width == pytest.approx(1, abs=1e-12)
     assert (density * sigma**2).sum() * width == pytest.approx(1, abs=0.01)
 
 
 def test_slices_hold_the_particles_next_to_them(run):
-    slices, last = run.series("slices"), run.snapshots[-1].particles["tracers"]["position"][...]
-    across, (nx, ny, nz) = {"xy": 2, "xz": 1, "yz": 0}, (8, 16, 16)
+    slices = run.series("slices")
+    last = run.snapshots[-1].particles["tracers"]["position"][...]
+    across = {"xy": 2, "xz": 1, "yz": 0}
+    nx, ny, nz = (8, 16, 16)
     for plane, axis in across.items():
         half = np.pi / (nx, ny, nz)[axis]
         along = ["xyz".index(a) for a in plane]
@@ -265,7 +271,8 @@ def clustered(count: int) -> np.ndarray:
 )
 def test_pairs_are_counted_exactly(layout):
     """Of all particles, and of every so manieth, from where the devices hold them."""
-    position, place = clustered(COUNT), domain(layout)
+    position = clustered(COUNT)
+    place = domain(layout)
     particles = settled(shared_out(position, place, COUNT), place)
     population = Population("p", {"position": 3}, COUNT, place)
     for stride in (1, 7):
@@ -324,7 +331,8 @@ def on(devices: int):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """The checkpoint of a run on 4 devices, and its state later on."""
-    run, folder = on(4), tmp_path_factory.mktemp("checkpoints")
+    run = on(4)
+    folder = tmp_path_factory.mktemp("checkpoints")
     state = advanced(run, run.state, 10.0, 3)
     datasets = stored_state.datasets(state, run.model, run.populations)
     saved = save(folder, 3, datasets, {"time": float(state.time)})

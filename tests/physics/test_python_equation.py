@@ -60,7 +60,8 @@ START = "import jax.numpy as jnp\ndef wave(x, y, z):\n    return {'u': jnp.sin(x
 def written(folder: Path, *changes: tuple[str, str], code: str = BURGERS, case: str = CASE) -> Path:
     for old, new in changes:
         assert old in code + case
-        code, case = code.replace(old, new, 1), case.replace(old, new, 1)
+        code = code.replace(old, new, 1)
+        case = case.replace(old, new, 1)
     (folder / "own.py").write_text(code)
     (folder / "start.py").write_text(START)
     (folder / "case.yaml").write_text(case)
@@ -206,7 +207,8 @@ def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
     dispersive ones alike. Each of ten steps multiplies by exp(L dt) to round-off."""
     damping = "self.viscosity * self.k_squared"
     code = BURGERS.replace(damping, f"{damping} + 1j * self.k[0]**3")
-    start, end = code.index("    def products"), code.index("    def advection")
+    start = code.index("    def products")
+    end = code.index("    def advection")
     code = code[:start] + code[end : code.index("    def combine")]
     code += "    def combine(self, products, fields):\n        return {}\n"
     code = code.replace("    def advection", "    def _unused")
@@ -230,7 +232,8 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     keys = ("model.parameters.viscosity",)
     until = Until(np.float64(0.1), np.float64(np.inf), np.int64(100))
     alone = [Simulation(run, report=lambda line: None) for run in runs]
-    batch, states = BatchedStep(alone[0], keys), tuple(Simulation(run).state for run in runs)
+    batch = BatchedStep(alone[0], keys)
+    states = tuple(Simulation(run).state for run in runs)
     wanted = [one.advance(one.state, until) for one in alone]
     found = batch.together(
         tuple(batch.values(varied_numbers(run)) for run in runs), states, (until, until)

@@ -94,7 +94,8 @@ def test_energies_and_helicities_are_those_asked_for(random):
     assert row["kinetic_energy"] == pytest.approx(0.7, rel=1e-13)
     assert row["magnetic_energy"] == pytest.approx(0.2 + 2.0, rel=1e-13)
     k = np.sqrt(np.asarray(layout.k_squared()))
-    weight, fields = np.asarray(layout.weight()), random.state.fields
+    weight = np.asarray(layout.weight())
+    fields = random.state.fields
     twice = {n: weight * (abs(np.asarray(f)) ** 2).sum(0) for n, f in fields.items()}
     assert row["helicity"] == pytest.approx((k * twice["velocity"]).sum(), rel=1e-12)
     inverse = np.where(k > 0, 1 / np.where(k > 0, k, 1), 0)
@@ -180,7 +181,8 @@ def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field()
 def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
     """kx = 0.1 to 0.4 lie in the shell about k = 0, which holds E at 0.25, their mean; narrow
     shells hold one."""
-    box, initial = [20 * np.pi, 2 * np.pi, 2 * np.pi], {"kind": "random", "peak": 0.5}
+    box = [20 * np.pi, 2 * np.pi, 2 * np.pi]
+    initial = {"kind": "random", "peak": 0.5}
     wide = flow(40, 4, 4, initial=initial, grid={"box": box})
     narrow = flow(40, 4, 4, initial=initial, grid={"box": box, "shell_width": 0.1})
     shape = shape_of(SpectrumSettings(peak=0.5), Inputs())

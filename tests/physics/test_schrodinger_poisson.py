@@ -48,7 +48,8 @@ def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
     """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is
     the gradient of the grid's own energy, so that energy is lost by the step alone: 2^order times
     less for half dt. Steps back undo steps."""
-    kind, lost = INTEGRATORS[name], []
+    kind = INTEGRATORS[name]
+    lost = []
     run = lumps("model.gravitational_constant=0.1", f"time.integrator={name}")
     before = measured(run)
     for n in (coarse, 2 * coarse):
@@ -105,10 +106,8 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
         measured(shipped)["virial_ratio"], rel=1e-12
     )
     sponge = lumps(grid, "model.absorber={width: 1, rate: 5}")
-    before, after = (
-        measured(sponge)["mass"],
-        measured(sponge, stepped(sponge, sponge.state, 0.1, 4))["mass"],
-    )
+    before = measured(sponge)["mass"]
+    after = measured(sponge, stepped(sponge, sponge.state, 0.1, 4))["mass"]
     assert math.exp(-2 * 5 * 0.1 * 3) * before < after < 0.9 * before
 
 
@@ -117,7 +116,8 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
 def test_layouts_agree() -> None:
     """8 devices, where real fields alone would lie best on 4 x 2, complex ones on 2 x 4, to 1e-12
     after 5 steps."""
-    found, rows = [], []
+    found = []
+    rows = []
     for devices, fft in ((1, ()), (8, ("fft.decomposition=pencil",))):
         run = lumps(
             "grid.shape=12,10,8", *fft, devices=devices, python=LOPSIDED
@@ -221,7 +221,8 @@ def one(*overrides: str, initial: str = "core_radius: 1.0", relax: bool = True):
 def drift(run, steps: int) -> float:
     """Largest relative change of the central density over 10 / sqrt(4 pi G rho_c)."""
     before = measured(run)["max_density"]
-    state, worst = run.state, 0.0
+    state = run.state
+    worst = 0.0
     duration = 10 / math.sqrt(4 * math.pi * before)
     for _ in range(10):
         state = stepped(run, state, duration / 10, steps // 10)
@@ -264,10 +265,8 @@ def test_a_relaxed_soliton_rests_in_its_box() -> None:
 
 def test_the_three_sizes_are_one() -> None:
     run = one(relax=False)
-    rho, mass = (
-        measured(run)["max_density"],
-        radial_ground_state().mass * radial_ground_state().core,
-    )
+    rho = measured(run)["max_density"]
+    mass = radial_ground_state().mass * radial_ground_state().core
     for initial in (f"central_density: {rho!r}", f"mass: {mass!r}"):
         other = one(initial=initial, relax=False)
         assert np.abs(np.asarray(other.state.fields["psi"] - run.state.fields["psi"])).max() < 1e-14
@@ -281,7 +280,8 @@ def test_a_soliton_moves_with_its_velocity() -> None:
         "time.integrator=composition4",
         initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3",
     )
-    before, end = measured(run), stepped(run, run.state, 2.0, 60)
+    before = measured(run)
+    end = stepped(run, run.state, 2.0, 60)
     after = measured(run, end)
     assert abs(before["mean_momentum_x"] * 14**3 / before["mass"] / v - 1) < 1e-11
     assert abs(after["center_x"] - before["center_x"] - 2 * v) < 3e-11
@@ -344,7 +344,8 @@ def test_lines_that_cross_the_borders_of_shards_count_once() -> None:
 
 def _faces(psi) -> int:
     """The same count from whole arrays."""
-    angle, total = np.angle(np.asarray(psi)), 0
+    angle = np.angle(np.asarray(psi))
+    total = 0
     for a, b in ((0, 1), (1, 2), (2, 0)):
         corners = [
             angle,

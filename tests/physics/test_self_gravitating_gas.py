@@ -22,7 +22,8 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
     round-off."""
     run = clumps("model.viscosity=0.02", "model.polytropic_exponent=1.4")
     end = stepped(run, run.state, 0.5, 25)
-    before, after = measured(run), measured(run, end)
+    before = measured(run)
+    after = measured(run, end)
     assert after["mass"] == before["mass"]
     assert (
         max(abs(after[f"mean_momentum_{a}"] - before[f"mean_momentum_{a}"]) for a in "xyz") < 1e-16
@@ -38,7 +39,8 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
     for axis in (1, 2, 3):  # the model's velocity has the modes that the grid keeps
         dropped = np.flatnonzero(abs(np.fft.fftfreq(v.shape[axis])) >= 1 / 3)
         v[(slice(None),) * axis + (dropped,)] = 0
-    gradients, stretch = ((k**2).sum(0) * abs(v) ** 2).sum(), (abs((k * v).sum(0)) ** 2).sum()
+    gradients = ((k**2).sum(0) * abs(v) ** 2).sum()
+    stretch = (abs((k * v).sum(0)) ** 2).sum()
     assert stretch > 0.2 * gradients
     assert np.isclose(after["dissipation"], 0.02 * (gradients + stretch / 3), rtol=1e-3)
 
@@ -96,7 +98,8 @@ def test_the_plane_kz_0_stays_exactly_hermitian() -> None:
 def test_columns() -> None:
     run = clumps("model.gravitational_constant=0.5")
     found = measured(run)
-    rho, v = np.asarray(run.fields["density"]), np.asarray(run.fields["velocity"])
+    rho = np.asarray(run.fields["density"])
+    v = np.asarray(run.fields["velocity"])
     assert np.isclose(found["kinetic_energy"], 0.5 * (rho * (v**2).sum(0)).mean(), rtol=1e-12)
     assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
     potential = np.asarray(run.fields["potential"])
@@ -150,7 +153,8 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
     x = np.arange(points) * 2 * math.pi / points
     k2 = np.fft.fftfreq(points, 1 / points) ** 2
     second = np.fft.ifft(-k2[:, None] * np.fft.fft(np.eye(points), axis=0), axis=0).real
-    phi, q = -depth * np.cos(x), 1.0
+    phi = -depth * np.cos(x)
+    q = 1.0
 
     def residual() -> np.ndarray:
         # Depth, and symmetry about x = 0.
@@ -162,7 +166,8 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
         by_phi = np.vstack([second + q * np.diag(np.exp(-phi)), np.eye(points)[0], np.sin(x)])
         by_q = np.concatenate([-np.expm1(-phi), [0, 0]])
         change = np.linalg.lstsq(np.column_stack([by_phi, by_q]), residual(), rcond=None)[0]
-        phi, q = phi - change[:-1], q - change[-1]
+        phi = phi - change[:-1]
+        q -= change[-1]
     assert np.abs(residual()).max() < 1e-11
     return np.exp(-phi), q
 
@@ -268,7 +273,8 @@ def test_constant_power_is_exact_while_the_gas_is_compressed() -> None:
     """Also while the gas is compressed; and the energy grows by rate x time less what viscosity
     took."""
     run = gas("constant_power", "model.viscosity=0.05", "model.gravitational_constant=0.02")
-    state, rows = run.state, []
+    state = run.state
+    rows = []
     for _ in range(4):
         rows.append(measured(run, state))
         state = stepped(run, state, 0.1, 10)

@@ -88,12 +88,15 @@ def test_a_step_waits_for_larger_buffers_and_loses_nobody():
     """All particles are carried from two devices to one, beyond what its buffer holds."""
     text = MEAN_FLOW.replace("FLOW", str(source(FLOW)))
     run = simulation(text, devices=4)
-    state, grew, end = run.state, 0, 1.2
+    state = run.state
+    grew = 0
+    end = 1.2
     had = state.particles["tracers"].capacity
     while float(state.time) < end - 1e-9:
         state = advanced(run, state, end)
         if crowded(state.particles):
-            state, grew = run.grow(state), grew + 1
+            state = run.grow(state)
+            grew += 1
     found = state.particles["tracers"]
     assert grew >= 1 and found.capacity > had and not bool(found.crowded)
     assert np.asarray(found.count).tolist() == [0, 0, 400, 0]
@@ -127,7 +130,8 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
 
     @jax.jit
     def fields(state):
-        u, layout = state.fields["velocity"], run.transform.layout
+        u = state.fields["velocity"]
+        layout = run.transform.layout
         slopes = jnp.stack([gradient(layout, u[i]) for i in range(3)])
         parts = u, slopes, state.fields["dye"], velocity_rate(run.system, state)
         return [run.transform.inverse(part) for part in parts]
@@ -186,7 +190,9 @@ def inertial(**keys):
 
 def test_a_particle_relaxes_to_rest_in_a_time_of_its_own_or_of_the_flow():
     """v = v_0 exp(-t / tau), x = v_0 tau (1 - exp(-t / tau)): the drag is solved exactly."""
-    tau, t, v = 0.4, 1.0, np.array([1.0, -2.0, 0.5])
+    tau = 0.4
+    t = 1.0
+    v = np.array([1.0, -2.0, 0.5])
     found = integrated(inertial(relaxation_time=tau), still, at([0, 0, 0], v), t, 200)
     np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
     np.testing.assert_allclose(
@@ -199,7 +205,10 @@ def test_a_particle_relaxes_to_rest_in_a_time_of_its_own_or_of_the_flow():
 
 def test_a_particle_settles():
     """v = tau (1 - beta) g (1 - exp(-t / tau)), with beta = 3 / (2 rho + 1)."""
-    tau, t, ratio, g = 0.5, 1.0, 4.0, np.array([0.0, 0.3, -2.0])
+    tau = 0.5
+    t = 1.0
+    ratio = 4.0
+    g = np.array([0.0, 0.3, -2.0])
     species = inertial(relaxation_time=tau, density_ratio=ratio, gravity=tuple(g))
     found = integrated(species, still, at([0, 0, 0], [0, 0, 0]), t, 200)
     terminal = tau * (1 - 3 / (2 * ratio + 1)) * g
@@ -212,7 +221,8 @@ def test_a_particle_settles():
 def test_a_particle_in_solid_rotation(ratio):
     """With s = x + i y: s'' = (i Omega s - s') / tau - beta Omega^2 s, a linear equation with two
     exponents."""
-    tau, t = 0.6, 2.0
+    tau = 0.6
+    t = 2.0
     species = inertial(relaxation_time=tau, density_ratio=ratio)
     found = integrated(species, solid_rotation, at([1, 0, 0], [0, 0.2, 0.1]), t, 1000)
     roots = np.roots([1, 1 / tau, species.beta * ROTATION**2 - 1j * ROTATION / tau])
@@ -227,7 +237,8 @@ def test_a_particle_in_solid_rotation(ratio):
     ("integrator", "order"), [("rk2", 2), ("rk3", 3), ("rk4", 4), ("etdrk4", 4)]
 )
 def test_every_integrator_moves_tracers_at_its_order(integrator, order):
-    tracers, t = Tracers(TracerSettings(name="tracers", count=1)), 3.0
+    tracers = Tracers(TracerSettings(name="tracers", count=1))
+    t = 3.0
     exact = np.array([np.cos(ROTATION * t), np.sin(ROTATION * t), 0])
     ends = [
         integrated(tracers, solid_rotation, at([1, 0, 0]), t, n, integrator)["position"]

@@ -119,7 +119,8 @@ def changed(text: str, rng: np.random.Generator) -> str:
 
 @pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
 def test_tables_changed_at_random_are_refused_or_make_sense(tmp_path, count: int) -> None:
-    rng, accepted = np.random.default_rng(count), 0
+    rng = np.random.default_rng(count)
+    accepted = 0
     for _ in range(count):
         path = write(tmp_path, changed(GOOD, rng))
         try:

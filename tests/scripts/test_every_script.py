@@ -86,7 +86,8 @@ def closure(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cosmology(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of configs/cold_dark_matter.yaml with 16^3 particles, and its halos."""
-    folder, name = tmp_path_factory.mktemp("cosmology"), "cold_dark_matter"
+    folder = tmp_path_factory.mktemp("cosmology")
+    name = "cold_dark_matter"
     smaller = ["grid.shape=16,16,16", "model.components.0.count=4096"]
     rows = "output.spectra={every: {redshift: [9, 1, 0]}}"
     run(folder, "-m", "simulator", "run", str(ROOT / f"configs/{name}.yaml"), *smaller, rows)

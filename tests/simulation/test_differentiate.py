@@ -43,7 +43,8 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
     """The relative deviation of the slope along `way` from central differences of width h,
     extrapolated once. Their error is of the order h^4, and round-off of 1e-16 / h: both far below
     1e-6 of the slope."""
-    slopes, ways = jax.tree.leaves(gradient(at)[1]), jax.tree.leaves(way)
+    slopes = jax.tree.leaves(gradient(at)[1])
+    ways = jax.tree.leaves(way)
     found = sum(float((jnp.conj(a) * b).real.sum()) for a, b in zip(slopes, ways, strict=True))
 
     def central(h: float) -> float:
@@ -56,7 +57,8 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
 def test_against_finite_differences(flow) -> None:
     """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a
     direction."""
-    weighed, fields = energies(flow), flow.state.fields
+    weighed = energies(flow)
+    fields = flow.state.fields
     gradient = differentiate(flow, lambda *states: sum(map(weighed, states)), steps=(9, 58), dt=DT)
 
     def along(u):
@@ -64,10 +66,8 @@ def test_against_finite_differences(flow) -> None:
             flow.transform.layout.mask, jax.random.normal(jax.random.key(1), u.shape) * u, 0
         )
 
-    direction, still = (
-        {n: jax.jit(along)(u) for n, u in fields.items()},
-        {n: 0 * u for n, u in fields.items()},
-    )
+    direction = {n: jax.jit(along)(u) for n, u in fields.items()}
+    still = {n: 0 * u for n, u in fields.items()}
     variables = {"fields": fields, "model.viscosity": 0.02}
     assert off(gradient, variables, {"fields": direction, "model.viscosity": 0.0}) < 1e-6
     assert off(gradient, variables, {"fields": still, "model.viscosity": 1.0}) < 1e-6
@@ -149,7 +149,8 @@ def test_particles(integrator: str, devices: int) -> None:
 def test_particles_that_crowd_on_a_device() -> None:
     """All particles meet in a plane of one of 2 devices, whose buffers grow as in a run: as on one
     device."""
-    found, lines = [], []
+    found = []
+    lines = []
     for devices in (1, 2):
         own = gravity_cases.simulation(
             gravity_cases.MATTER, "time.integrator=drift_kick_drift", devices=devices
@@ -207,11 +208,9 @@ def test_particles_by_the_start(devices: int, precision: str, power: str) -> Non
     def loss(state) -> jax.Array:
         return waves_of(state.particles["dark"], 2 * np.pi / own.grid.box[0])
 
-    layout, s, key = (
-        own.transform.layout,
-        own.config.initial.components["dark"],
-        "initial.components.dark.",
-    )
+    layout = own.transform.layout
+    s = own.config.initial.components["dark"]
+    key = "initial.components.dark."
     numbers = ("sigma8", "spectral_index") if devices == 1 else ("amplitude", "index")
     at = {key + name: getattr(s, name) for name in numbers} | {"model.cosmology.matter": 0.3}
     way = dict.fromkeys(at, 0.1) | {f"{key}seed": gaussian(layout, 5)[0]}
@@ -259,7 +258,8 @@ def test_two_processes(of: str, tmp_path) -> None:
     else:
         (tmp_path / "run.yaml").write_text(GROWING)
         names = ["initial.components.dark.amplitude", "model.cosmology.matter"]
-    command, said = [sys.executable, "-c", SLOPES, str(tmp_path / "run.yaml"), *names], []
+    command = [sys.executable, "-c", SLOPES, str(tmp_path / "run.yaml"), *names]
+    said = []
     for count in (1, 2):
         own = {
             "SIMULATOR_COORDINATOR": f"127.0.0.1:{free_port()}",
@@ -387,7 +387,8 @@ def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
     """What the compiler says of the programs, optimised as in a run, if sqrt(steps) states are
     kept: beside the reverse of one step, 2 sqrt(steps) states and the one between two parts."""
     own = simulation(write_case(tmp_path, CASE), "grid.shape=48,48,48")
-    layout, fields = own.transform.layout, own.state.fields
+    layout = own.transform.layout
+    fields = own.state.fields
 
     def loss(state) -> jax.Array:
         return layout.inner(state.fields["velocity"], state.fields["velocity"]).sum()

@@ -271,9 +271,11 @@ QUICK = ("python", "cosmological", "jeans_wave gas", "smagorinsky")
 def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path) -> None:
     """Central differences, extrapolated once: their error is of the order h^4 = 1e-12 of the loss,
     and round-off 1e-16 / h = 1e-13."""
-    simulation, at = simulated(name, tmp_path), numbers(name)
+    simulation = simulated(name, tmp_path)
+    at = numbers(name)
     gradient = differentiate(simulation, lambda state: waves(simulation, state), steps=1, dt=0.02)
-    value, slopes = None, {}
+    value = None
+    slopes = {}
     while value is None and at:
         try:
             value, slopes = gradient(at)

@@ -79,14 +79,12 @@ def test_words_per_grid_point(kind):
     """Of rk3 in single precision, all arguments and temporaries of the compiled steps included.
     Fields as large as these are cut into blocks that are small beside them."""
     model = {"kind": kind, "viscosity": 0.01} | ({"resistivity": 0.01} if kind == "mhd" else {})
-    found, large = (
-        {},
-        {
-            "model": model,
-            "grid": {"shape": [128, 128, 128]},
-            "initial": {"kind": "orszag_tang"} if kind == "mhd" else FLOW["initial"],
-        },
-    )
+    found = {}
+    large = {
+        "model": model,
+        "grid": {"shape": [128, 128, 128]},
+        "initial": {"kind": "orszag_tang"} if kind == "mhd" else FLOW["initial"],
+    }
     for memory in ("low", "fast"):
         s = simulation(memory, precision="single", **large)
         found[memory] = module.words(

@@ -17,7 +17,8 @@ from simulator.physics.models import State
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import KINDS, collectives
 
-VISCOSITIES, AMPLITUDES = np.array([0.05, 0.02, 0.1, 0.01]), (1.0, 0.5, 2.0, 1.5)
+VISCOSITIES = np.array([0.05, 0.02, 0.1, 0.01])
+AMPLITUDES = (1.0, 0.5, 2.0, 1.5)
 UNTIL = Until(1.0, 1.0, 3)
 CUBE = "grid={shape: [16, 16, 16]}"
 
@@ -87,7 +88,8 @@ def test_a_gradient_by_what_distinguishes_the_members(case) -> None:
     that they share, against central differences: with h = 1e-4 their error of order h^2 and
     round-off of order 1e-16 / h are far below 1e-6 of the slope."""
     simulation = case("devices.count=4", members=2)
-    start, layout = simulation.state, simulation.transform.layout
+    start = simulation.state
+    layout = simulation.transform.layout
 
     def energy(viscosity, amplitude, dt):
         step = simulation.varied({"model.viscosity": viscosity}).step

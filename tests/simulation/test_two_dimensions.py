@@ -88,7 +88,8 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
     """Values on the grid are (..., x, y), a transform takes them as they are, and refusals tell
     shapes like this."""
     plane = simulation(case)
-    fields, forward = plane.state.fields, plane.transform.forward
+    fields = plane.state.fields
+    forward = plane.transform.forward
     for name, shape in (
         ("velocity", (2, 20, 16)),
         ("dye", (20, 16)),
@@ -151,7 +152,8 @@ def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
     np.testing.assert_allclose(
         np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13
     )
-    kept, time = start.replace("}", ", time: keep}"), open_run(ran).snapshots[-1].time
+    kept = start.replace("}", ", time: keep}")
+    time = open_run(ran).snapshots[-1].time
     assert (
         main(
             [

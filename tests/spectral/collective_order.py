@@ -144,7 +144,8 @@ class Compiled:
         if _kind(i) in ("all-reduce", "all-gather"):
             # On a mesh of two axes XLA reduces along one and then along the other.
             found = re.search(r"replica_groups=(.*?), [a-z_]+=", i.line)
-            groups, size = found[1] if found else "", self._group(i)
+            groups = found[1] if found else ""
+            size = self._group(i)
             before = [o for o in operands if isinstance(o, _Along) and o.groups != groups]
             along = (
                 size * min((o.size for o in before), default=1)
@@ -155,7 +156,8 @@ class Compiled:
         return i.opcode not in _ELSEWHERE and all(_all(o) for o in operands)
 
     def _loop(self, i: Instruction, carry: object) -> object:
-        body, condition = i.called("body")[0], i.called("condition")[0]
+        body = i.called("body")[0]
+        condition = i.called("condition")[0]
         reported = len(self._uneven)
         while True:
             del self._uneven[reported:]

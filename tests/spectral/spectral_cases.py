@@ -164,5 +164,6 @@ def sample(case: Case, components: int = 2, seed: int = 0) -> np.ndarray:
 
 def error(found, expected) -> float:
     """Largest difference, relative to the largest expected value."""
-    found, expected = np.asarray(found), np.asarray(expected)
+    found = np.asarray(found)
+    expected = np.asarray(expected)
     return float(np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-300))

@@ -138,7 +138,9 @@ MODES = Modes(Grid((8, 8, 8)))
 
 @pytest.mark.spmd
 def test_measured_once_and_kept(tmp_path: Path) -> None:
-    devices, lines, began = jax.devices()[:2], [], time.perf_counter()
+    devices = jax.devices()[:2]
+    lines = []
+    began = time.perf_counter()
     choice = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
     assert list(choice["milliseconds"].values()) == sorted(choice["milliseconds"].values())
     assert 0 < sum(choice["milliseconds"].values()) < 1e3 * (time.perf_counter() - began)
@@ -168,7 +170,9 @@ def test_measured_once_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opened", ["file", "folder"])
 def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
-    devices, seen, folder = jax.devices()[:1], [], tmp_path / "cache"
+    devices = jax.devices()[:1]
+    seen = []
+    folder = tmp_path / "cache"
 
     def measure() -> None:
         measured(
@@ -180,7 +184,8 @@ def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
         )
 
     # Programs would be kept with the modes that follow from this umask, and refused by later tests.
-    least, before = jax.config.jax_persistent_cache_min_compile_time_secs, os.umask(0o002)
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
+    before = os.umask(0o002)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
     try:
         measure()

@@ -244,7 +244,8 @@ def test_derivatives(case: Case, kind: Kind) -> None:
     """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap
     stacks."""
     u = compiled(case, "forward")(put(case, sample(case, 3)))
-    t, full = transform(case, kind), transform(case)
+    t = transform(case, kind)
+    full = transform(case)
     other = u[::-1]
     tolerance = EXACT[kind]
 

@@ -20,7 +20,8 @@ COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan
 XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom_partitioning"]
 PLAN = ("custom_partitioning", "zx_y")
 GPU = [Case(PLAN, n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))]
-LINEAR, NONLINEAR = (COMPLEX[1],), (REAL[1], XLA[0])
+LINEAR = (COMPLEX[1],)
+NONLINEAR = (REAL[1], XLA[0])
 """Of every layout these are quick enough for the default tier."""
 
 
@@ -50,7 +51,8 @@ def test_linear_identities(case: Case) -> None:
     def check(x, other):
         found = []
         for f, source in ((t.forward, lambda v: v), (t.inverse, t.forward)):
-            a, b = source(x), source(other)
+            a = source(x)
+            b = source(other)
             y, tangent = jax.jvp(f, (a,), (b,))
             mapped = jax.vmap(f, in_axes=1, out_axes=1)(jnp.stack([a, b], 1))
             found += [(tangent, mapped[:, 1]), (y, mapped[:, 0])]
@@ -70,7 +72,8 @@ def test_linear_identities(case: Case) -> None:
 
 def momentum(values, points, parameters):
     """u x w, with a coordinate and a parameter in it, and both kinds of reduction."""
-    u, w = values["u"], values["w"]
+    u = values["u"]
+    w = values["w"]
     force = jnp.cross(u, w, axis=0) * (1 + parameters["a"] * jnp.sin(points.x + 0 * points.y))
     speed = jnp.sqrt((u.conj() * u).real.sum(0))
     return Local(
@@ -97,8 +100,10 @@ def test_nonlinear_term(case: Case) -> None:
 
     @jax.jit
     def check(x, v):
-        u, du = t.forward(x), t.forward(v)
-        a, da = jnp.float64(0.3), jnp.float64(-0.7)
+        u = t.forward(x)
+        du = t.forward(v)
+        a = jnp.float64(0.3)
+        da = jnp.float64(-0.7)
         (products, _), (dproducts, dmeans) = jax.jvp(run, (u, a), (du, da))
         weights = jax.tree.map(lambda p: p.conj() * 1e3 + 1, products), {"power": jnp.float64(2)}
         _, back = jax.vjp(run, u, a)

@@ -57,7 +57,8 @@ def test_derivatives_and_projections(case: Case) -> None:
 
     @jax.jit
     def check(f, v):
-        f, v = t.forward(f), t.forward(v)
+        f = t.forward(f)
+        v = t.forward(v)
         solenoidal = op.project(layout, v)
         twist = op.curl(layout, v)
         shift = t.grid.spacing
@@ -126,7 +127,8 @@ def test_modes_between_two_shells_belong_to_the_upper_one(scale):
     count = jax.jit(layout.shell_modes)()[0]
     np.testing.assert_array_equal(count, np.bincount(_shells(i * i + 4 * (j * j + k * k))))
     assert count[:5].tolist() == [1, 28, 112, 212, 404]
-    across, along = Bins(layout, "y", "perpendicular"), Bins(layout, "y", "parallel")
+    across = Bins(layout, "y", "perpendicular")
+    along = Bins(layout, "y", "parallel")
     count = (
         across.width
         * along.width
@@ -156,7 +158,8 @@ def test_sums_and_shells(case: Case) -> None:
     kept = coefficients(case, noise)
     assert error(total[0], np.sum(np.asarray(layout.weight()) * np.abs(kept) ** 2)) < 1e-13
     assert error(layout.at_zero(modes), np.stack([noise, f]).mean((1, 2, 3))) < 1e-12
-    units, dk = np.array(t.grid.fundamental), max(t.grid.fundamental)
+    units = np.array(t.grid.fundamental)
+    dk = max(t.grid.fundamental)
     expected = np.zeros(layout.shells)
     expected[round(float(np.hypot(units[0], 2 * units[1]) / dk))] += 0.25
     expected[round(2 * units[2] / dk)] += 0.5
@@ -193,7 +196,8 @@ def test_random_fields_are_the_same_everywhere() -> None:
     """One seed, one field: on any number of devices and in any layout, bit for bit; a finer grid
     keeps the large scales; the fields are real, have unit variance per mode, and differ between
     seeds."""
-    modes, draws = Modes(Grid((12, 16, 24))), {}
+    modes = Modes(Grid((12, 16, 24)))
+    draws = {}
 
     def drawn(t, seed=3):
         key = t.name, t.grid.shape, t.layout.mesh.size

@@ -48,7 +48,8 @@ PAIRWISE = pairwise(EVERY)
 def test_agrees_with_numpy(case: Case) -> None:
     """Coefficients are numpy's; the inverse restores what they hold; Parseval; shardings are the
     layouts'."""
-    t, values = transform(case), sample(case)
+    t = transform(case)
+    values = sample(case)
     modes = compiled(case, "forward")(put(case, values))
     expected = coefficients(case, values)
     assert error(modes, expected) < case.tolerance
@@ -125,7 +126,8 @@ def test_any_shape(shape, dealias, plan, devices, real, kernels):
 def pointwise(values, at, parameters):
     """A product with coordinates and parameters, one that needs no input's shape, and
     reductions."""
-    a, b = values["a"], values["b"]
+    a = values["a"]
+    b = values["b"]
     product = a * b + parameters["g"] * jnp.sin(at.x) * jnp.cos(at.z)
     return Local(
         {"p": product, "q": jnp.sin(at.y)}, {"largest": a[0].real}, {"mean": b.real, "x": at.x}
@@ -167,7 +169,8 @@ def test_agrees_with_whole_transforms(case: Case) -> None:
     values = sample(case, 3)
     found = jax.jit(lambda v: run(t, v))(put(case, values))
     kept = points(case, jax.jit(lambda v: t.inverse(t.forward(v)))(put(case, values)))
-    a, b = kept[:2], kept[2]
+    a = kept[:2]
+    b = kept[2]
     x, y, z = coordinates(case)
     product = a * b + 0.5 * np.sin(x) * np.cos(z)
     tolerance = 20 * case.tolerance
@@ -290,7 +293,8 @@ def test_products_are_exact_convolutions(shape, backend, count):
     a, b, aliased, found = (np.fft.fftn(field) / np.prod(shape) for field in fields)
     exact = convolved(a, b)
     kept = np.where(in_sphere(shape), 0.5 * exact, 0)
-    size, tolerance = abs(kept).max(), 8 * np.log2(np.prod(shape)) * EPSILON
+    size = abs(kept).max()
+    tolerance = 8 * np.log2(np.prod(shape)) * EPSILON
     assert abs(found - kept).max() < tolerance * size
     assert abs(aliased - kept).max() > 1e-3 * size
     assert (

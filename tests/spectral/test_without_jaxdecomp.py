@@ -35,7 +35,8 @@ def simulator(python: str, *arguments: str | Path) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_asked_for_it_is_refused_in_a_line(command: str, python: str, tmp_path: Path) -> None:
-    case, output = write_case(tmp_path), tmp_path / "out"
+    case = write_case(tmp_path)
+    output = tmp_path / "out"
     done = simulator(python, command, case, f"output.directory={output}", "fft.backend=jaxdecomp")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

@@ -104,13 +104,15 @@ RIGHT_HAND_SIDES = {
 def test_right_hand_sides_by_numpy(name: str) -> None:
     """Of wavenumbers up to 3, whose cubes 48 x 48 points hold. 100 steps were those of exponax to
     1e-8."""
-    n, length = 48, 30.0
+    n = 48
+    length = 30.0
     parameters = {"cahn_hilliard": "{gamma: 0.02}", "gray_scott": "{feed: 0.04, kill: 0.06}"}.get(
         name, "{}"
     )
     grid = f"grid={{shape: [{n}, {n}], box: [{length}, {length}]}}"
     own = simulation(name, grid, f"model.parameters={parameters}", "devices.count=1")
-    angle, chance = 2 * np.pi * np.arange(n) / n, np.random.default_rng(1)
+    angle = 2 * np.pi * np.arange(n) / n
+    chance = np.random.default_rng(1)
     phases = [kx * angle[:, None] + ky * angle for kx in range(-3, 4) for ky in range(4)]
     start = {
         f: sum(chance.normal() * np.cos(p + chance.uniform(0, 6)) for p in phases)
@@ -123,7 +125,8 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
     def lap(f: np.ndarray) -> np.ndarray:
         return np.fft.ifft2(-square * np.fft.fft2(f)).real
 
-    fields, linear = own.state.fields, linear_terms(own.model)
+    fields = own.state.fields
+    linear = linear_terms(own.model)
     products = jax.jit(lambda u: tendency(own.model, u, own.state.time)[0])(fields)
     for field, wanted in RIGHT_HAND_SIDES[name](lap, **start).items():
         found = own.transform.inverse(products[field] + linear[field] * fields[field])
@@ -139,7 +142,12 @@ def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
     with u = a b the equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1
     = 0, and b moves at k B / a: omega = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1. RK4's
     error of a frequency is (omega dt)^4 / 120 < 1e-8."""
-    d, b0, k, size, dt, steps = 0.5, 1.0, 2, 0.1, 0.01, 40
+    d = 0.5
+    b0 = 1.0
+    k = 2
+    size = 0.1
+    dt = 0.01
+    steps = 40
     s = -1 if kind == "whistler" else 1
     omega = k * b0 * (np.sqrt(1 + (k * d / 2) ** 2) - s * k * d / 2)
     parameters = f"ion_length: {d}, viscosity: 0, resistivity: 0"
@@ -219,13 +227,20 @@ def test_waves_and_invariants_of_shallow_water() -> None:
     f^2 + g H k^2. RK4 is off by (omega dt)^5 / 120 < 5e-9 a step, and a wave of a = 1e-6 by a. A
     smooth flow of finite amplitude keeps energy and potential enstrophy to RK4's (omega dt)^6 a
     step."""
-    k, h0, f, g, a, dt, steps = 2, 1.0, 8.0, 16.0, 1e-6, 0.005, 40
+    k = 2
+    h0 = 1.0
+    f = 8.0
+    g = 16.0
+    a = 1e-6
+    dt = 0.005
+    steps = 40
     own = simulation("shallow_water", "grid.shape=32,32", "model.parameters={viscosity: 0}")
     omega = np.sqrt(f**2 + g * h0 * k**2)
     x, y = np.meshgrid(np.arange(32) * np.pi / 16, np.arange(32) * np.pi / 16, indexing="ij")
 
     def wave(t: float) -> dict[str, np.ndarray]:
-        cos, sin = a * np.cos(k * x - omega * t), a * np.sin(k * x - omega * t)
+        cos = a * np.cos(k * x - omega * t)
+        sin = a * np.sin(k * x - omega * t)
         return {"velocity": np.stack([omega * cos, f * sin]) / (k * h0), "height": cos}
 
     with_values(own, wave(0.0))
@@ -245,10 +260,8 @@ def test_waves_and_invariants_of_shallow_water() -> None:
 def test_plane_waves_of_ginzburg_landau() -> None:
     """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2; ETDRK4's error falls by 2^4
     (14 asked for)."""
-    grid, parameters = (
-        "grid={shape: [16, 16], box: [4*pi, 4*pi]}",
-        "model.parameters={b: 0.5, c: -1.5}",
-    )
+    grid = "grid={shape: [16, 16], box: [4*pi, 4*pi]}"
+    parameters = "model.parameters={b: 0.5, c: -1.5}"
     own = simulation("ginzburg_landau", grid, parameters)
     x = np.arange(16) * 4 * np.pi / 16 + np.zeros((16, 1))
     k = 0.5
@@ -275,7 +288,9 @@ def test_a_soliton_and_the_order_of_split_steps() -> None:
     transforms."""
     grid = ("grid.shape=256,4", "grid.box=50.26548245743669,1")
     run = simulation("nonlinear_schrodinger", *grid, "model.parameters.interaction=-1")
-    x, speed, stop = np.arange(256) * np.pi / 16, 0.5, 2.0
+    x = np.arange(256) * np.pi / 16
+    speed = 0.5
+    stop = 2.0
     errors = []
     for steps in (40, 80):
         with_values(run, {"psi": jnp.asarray(np.repeat(soliton(x, 0, speed)[:, None], 4, axis=1))})

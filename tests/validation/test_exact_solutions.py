@@ -25,8 +25,12 @@ from validation_cases.waves import BOX, INTEGERS, growth, plane_wave
 def test_an_abc_flow_only_decays(shape, precision, tolerance):
     """curl u = k u, k = 2 pi / L: u(t) = u(0) exp(-(nu k^2 + nu_2 k^4 + drag) t) by the integrating
     factor."""
-    length, drag, dt, steps = 3.0, 0.3, 0.02, 50
-    k, abc = 2 * np.pi / length, {"kind": "abc", "A": 1.5, "B": 0.7, "C": -1.0}
+    length = 3.0
+    drag = 0.3
+    dt = 0.02
+    steps = 50
+    k = 2 * np.pi / length
+    abc = {"kind": "abc", "A": 1.5, "B": 0.7, "C": -1.0}
     model = {
         "kind": "navier_stokes",
         "viscosity": 0.05,
@@ -115,7 +119,8 @@ def test_rk4_is_of_order_4_with_both_kinds_of_dealiasing():
     takes both shifts in every stage, so that no aliasing error is left to cancel between stages.
     Its modes reach sqrt(2) times as far as those of two_thirds: (k u dt)^5 of the fastest is 2^2.5
     times as large."""
-    found, initial = {}, {"kind": "random", "peak": 3, "energy": 0.5, "seed": 3}
+    found = {}
+    initial = {"kind": "random", "peak": 3, "energy": 0.5, "seed": 3}
     for dealias in ("two_thirds", "spherical"):
         made = flow(16, 16, 16, initial=initial, viscosity=0.02, grid={"dealias": dealias})
         *ends, reference = (values(made, last(marched(made, 0.5 / n, n))) for n in (8, 16, 32, 128))
@@ -142,11 +147,14 @@ def test_magneto_coriolis_waves(sign):
     |k|) omega - (B . k)^2 = 0 with b = u (B . k) / omega (Lehnert 1954, Astrophys. J. 119, 647),
     here damped alike by viscosity and resistivity with their hyper-terms. Both parts are Beltrami
     fields, so that its amplitude does not matter."""
-    rotation, mean, size = np.array([0.4, -1.0, 2.0]), np.array([0.5, -0.8, 0.3]), np.linalg.norm(K)
+    rotation = np.array([0.4, -1.0, 2.0])
+    mean = np.array([0.5, -0.8, 0.3])
+    size = np.linalg.norm(K)
     direction = np.array([1.0, 0.3, -0.2])
     a = direction - K * (K @ direction) / (K @ K)
     helical = a - 1j * np.cross(a, K) / size
-    turning, alfven = 2 * rotation @ K / size, mean @ K
+    turning = 2 * rotation @ K / size
+    alfven = mean @ K
     omega = turning / 2 + sign * np.hypot(turning / 2, alfven)
     hyper = {"order": 2, "coefficient": 1e-4}
     model = {"kind": "mhd", "viscosity": 0.003, "resistivity": 0.003, "rotation": rotation.tolist()}
@@ -165,10 +173,13 @@ def test_internal_waves_and_convection(square, rotation):
     """A plane wave in a stratified, rotating fluid: omega^2 = (N^2 |k x e|^2 + 4 (Omega . k)^2) /
     k^2, an exact solution at any amplitude (u and k are perpendicular, so nothing is advected). For
     N^2 < 0 it grows or decays. Viscosity = diffusivity damps all of it alike."""
-    gravity, viscosity = np.array([0.2, 0.5, -1.0]), 0.002
-    e, turning = -gravity / np.linalg.norm(gravity), np.array(rotation)
+    gravity = np.array([0.2, 0.5, -1.0])
+    viscosity = 0.002
+    e = -gravity / np.linalg.norm(gravity)
+    turning = np.array(rotation)
     # a' = M a for a = (u, b): Coriolis and buoyancy projected across k.
-    project, coriolis = np.eye(3) - np.outer(K, K) / (K @ K), -2 * np.cross(turning, np.eye(3)).T
+    project = np.eye(3) - np.outer(K, K) / (K @ K)
+    coriolis = -2 * np.cross(turning, np.eye(3)).T
     matrix = np.zeros((4, 4))
     matrix[:3, :3], matrix[:3, 3], matrix[3, :3] = (
         project @ coriolis @ project,
@@ -196,7 +207,8 @@ def test_internal_waves_and_convection(square, rotation):
 def test_a_scalar_diffuses_while_it_is_carried():
     """In a uniform wind U: theta(k, t) = theta(k, 0) exp(-D k^2 t - i k . U t), and a mean gradient
     G adds -U . G t to the mean. The wind's own mode and its scalar's mean are exact as well."""
-    wind, slope = np.array([0.3, 0.2, -0.4]), [0.5, 0.0, 2.0]
+    wind = np.array([0.3, 0.2, -0.4])
+    slope = [0.5, 0.0, 2.0]
     heat = {"name": "heat", "diffusivity": 0.01, "mean_gradient": slope}
     model = {
         "kind": "navier_stokes",

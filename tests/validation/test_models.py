@@ -75,7 +75,8 @@ def difference(a, b) -> float:
     mode."""
     worst = 0.0
     for name, field in a.fields.items():
-        one, other = np.asarray(field), np.asarray(b.fields[name])
+        one = np.asarray(field)
+        other = np.asarray(b.fields[name])
         cut = tuple(
             slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True)
         )  # padding differs
@@ -195,13 +196,15 @@ def test_mhd_without_a_magnetic_field_is_navier_stokes():
     initial = {"kind": "random", "peak": 2, "seed": 7, **OTHERS["navier_stokes"]}
     magnetic = flow(*SHAPE, initial=initial, model=model, forcing=NOISE)
     plain = shared("navier_stokes")
-    state, other = last(marched(plain, DT, 3)), last(marched(magnetic, DT, 3))
+    state = last(marched(plain, DT, 3))
+    other = last(marched(magnetic, DT, 3))
     for name, field in state.fields.items():
         assert (
             abs(np.asarray(other.fields[name] - field)).max() < 1e-14 * abs(np.asarray(field)).max()
         )
     assert not np.asarray(other.fields["magnetic"]).any()
-    row, also = measured(plain, state), measured(magnetic, other)
+    row = measured(plain, state)
+    also = measured(magnetic, other)
     for name in (
         "energy",
         "dissipation",
@@ -230,7 +233,8 @@ def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
         initial={"kind": "random", "peak": 2, "seed": 7, **others},
         model={"kind": kind, **MODELS[kind], "scalars": [dye]},
     )
-    model, layout = own.model, own.transform.layout
+    model = own.model
+    layout = own.transform.layout
     means = {"velocity": jnp.array([1.5, 0.0, -0.4]).reshape(3, 1, 1, 1), "dye": 0.8}
     zero = layout.k_squared() == 0
     fields = {
@@ -275,18 +279,21 @@ def test_numbers_of_rotation_stratification_and_magnetic_diffusion():
 def test_what_the_grid_does_not_show_does_not_grow(model, forcing):
     """The anti-Hermitian part of the plane kz = 0 has no values on the grid, so nothing nonlinear
     would stop it."""
-    model, heun = {"viscosity": 0.0, **model}, {"stop": 1.0, "integrator": "rk2"}
+    model = {"viscosity": 0.0, **model}
+    heun = {"stop": 1.0, "integrator": "rk2"}
     simulation = flow(
         8, 8, 8, initial={"kind": "random", "peak": 2}, model=model, forcing=forcing, time=heun
     )
-    layout, state = simulation.transform.layout, simulation.state
+    layout = simulation.transform.layout
+    state = simulation.state
 
     def invisible(fields):
         return {n: f - hermitian(layout, f) for n, f in fields.items()}
 
     noise = {n: 1e-3 * layout.weight() * 1j * abs(f) for n, f in state.fields.items()}
     start = {n: f + invisible(noise)[n] for n, f in state.fields.items()}
-    step, state = jax.jit(simulation.step), replace(state, fields=start)
+    step = jax.jit(simulation.step)
+    state = replace(state, fields=start)
     before = max(float(abs(f).max()) for f in invisible(state.fields).values())
     assert before > 1e-6
     for _ in range(20):

@@ -106,7 +106,8 @@ def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
         ends.append((made, last(marched(made, 0.01, 10))))
     (plane, ours), (layer, theirs) = ends
     for name in plane.model.fields:
-        found, wanted = field(plane, ours, name), field(layer, theirs, name)[..., 0]
+        found = field(plane, ours, name)
+        wanted = field(layer, theirs, name)[..., 0]
         if plane.model.fields[name].components:
             assert len(found) == 2 and not wanted[2].any()
             wanted = wanted[:2]
@@ -116,7 +117,8 @@ def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
 def test_taylor_green_vortices_decay_exactly() -> None:
     """u = u(0) exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2, whatever the steps; 50 steps of
     round-off. The integral and the Taylor scale of a flow of one wavenumber k are both 2 / k."""
-    box, nu = (2 * np.pi, np.pi), 0.05
+    box = (2 * np.pi, np.pi)
+    nu = 0.05
     made = flow(
         16, 12, initial={"kind": "taylor_green"}, viscosity=nu, count=2, grid={"box": list(box)}
     )
@@ -148,7 +150,8 @@ def test_it_is_the_vorticity_equation() -> None:
     velocity = layout.constrain(inverse_curl(layout, theirs.state.fields["vorticity"]))
     ours.state = ours.placed(ours.begin({"velocity": velocity}))
     wanted, found = (last(marched(made, 0.01, 20)) for made in (theirs, ours))
-    vorticity, exact = curl(layout, found.fields["velocity"]), wanted.fields["vorticity"]
+    vorticity = curl(layout, found.fields["velocity"])
+    exact = wanted.fields["vorticity"]
     assert float(abs(exact - theirs.state.fields["vorticity"]).max()) > 0.01
     np.testing.assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
 
@@ -233,7 +236,8 @@ def test_a_random_force_has_its_power() -> None:
     sqrt(8000)."""
     block = {"kind": "ornstein_uhlenbeck", "rate": 0.3, "correlation_time": 0.5, "band": [1, 2.5]}
     made = flow(12, 12, initial={"kind": "taylor_green"}, viscosity=0.1, forcing=block)
-    forcing, layout = made.forcing, made.transform.layout
+    forcing = made.forcing
+    layout = made.transform.layout
 
     @jax.jit
     def square(step: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -105,7 +105,8 @@ def test_both_growth_factors_against_an_independent_integration() -> None:
     def slopes(u: float, y: np.ndarray) -> tuple[float, ...]:
         matter = 0.3 / (0.3 + 0.7 * math.exp(3 * u))
         first, speed, second, second_speed = y
-        drag, pull = 2 - 1.5 * matter, 1.5 * matter
+        drag = 2 - 1.5 * matter
+        pull = 1.5 * matter
         return (
             speed,
             pull * first - drag * speed,
@@ -113,7 +114,8 @@ def test_both_growth_factors_against_an_independent_integration() -> None:
             pull * (second - first**2) - drag * second_speed,
         )
 
-    a, span = 1e-4, np.log([1e-4, 3.0])
+    a = 1e-4
+    span = np.log([1e-4, 3.0])
     start = a, a, -3 / 7 * a**2, -6 / 7 * a**2
     found = solve_ivp(
         slopes, span, start, method="DOP853", rtol=1e-12, atol=1e-16, dense_output=True
@@ -150,10 +152,8 @@ def test_particles_start_with_the_density_of_waves() -> None:
     """D(1) is 0.78, so that its normalization shows; the box's mean density is Omega_m 3 H0^2 / (8
     pi G)."""
     cosmology = "cosmology: {start: 0.05, matter: 0.3, hubble: 2.0}"
-    box, start = (
-        "grid.shape=16,16,16",
-        SEEDS.replace("=", "={kind: composite, components: {dark: ") + "}}",
-    )
+    box = "grid.shape=16,16,16"
+    start = SEEDS.replace("=", "={kind: composite, components: {dark: ") + "}}"
     wave = cases.simulation(
         WAVE, f"model={{kind: schrodinger_poisson, hbar_over_m: 0.005, {cosmology}}}", box, SEEDS
     )
@@ -298,7 +298,8 @@ def test_a_pancake_before_it_is_folded(side: int) -> None:
     text = PANCAKE.replace("COUNT", str(32 * side**2)).replace("SIDE", str(side))
     run = cases.simulation(text.replace("WIDTH", str(side / 32)))
     background = Background(CosmologySettings(start=0.1, matter=1.0, hubble=1.0))
-    duration, places = background.time_of(0.8), []
+    duration = background.time_of(0.8)
+    places = []
     for steps in (16, 32, 128):
         position = by_id(stepped(run, run.state, duration, steps).particles["dark"])["position"]
         x = position[0].reshape(32, side, side)
@@ -376,7 +377,8 @@ grid: {shape: [8, 8, 8], box: [64, 64, 64]}
 initial: {kind: composite, components: {dark: {kind: cosmological, amplitude: 3e3, index: -1, seed: 1, order: ORDER}}}
 time: {stop: 1, dt: 0.05}
 """
-    starts, places = (0.4, 0.399, 0.401), {}
+    starts = (0.4, 0.399, 0.401)
+    places = {}
     tau = [Background(CosmologySettings(start=0.3, matter=0.3)).time_of(a) for a in starts]
     for order in ("1", "2"):
         runs = [
@@ -419,11 +421,16 @@ def build(id):
 def test_gas_waves_and_particles_collapse_together() -> None:
     """The growing mode of delta'' = -(A - 4 pi G rho_j) delta, A = diag(k^2 c^2, (hbar k^2 / 2m)^2,
     0), keeps its rate and the ratio of its parts to 1e-3."""
-    g, sound, hbar, rho, size = 0.05, 1.0, 1.7, (0.6, 0.5, 0.7), 1e-5
+    g = 0.05
+    sound = 1.0
+    hbar = 1.7
+    rho = (0.6, 0.5, 0.7)
+    size = 1e-5
     matrix = np.diag([sound**2, (hbar / 2) ** 2, 0.0]) - 4 * math.pi * g * np.array([rho] * 3)
     values, vectors = (part.real for part in np.linalg.eig(matrix))
     i = int(values.argmin())
-    gamma, mode = math.sqrt(-values[i]), vectors[:, i] / vectors[:, i].max()
+    gamma = math.sqrt(-values[i])
+    mode = vectors[:, i] / vectors[:, i].max()
     d = size * mode
     gas = (
         f'def build(x, y, z):\n    return {{"density": {rho[0]} * (1 + {d[0]} * jnp.cos(x)) + 0 * y + 0 * z, '
@@ -455,7 +462,8 @@ initial:
 time: {{stop: 1.0, dt: 0.01}}
 """
     )
-    state, found = run.state, []
+    state = run.state
+    found = []
     layout = run.model.transform.layout
     first = (layout.integers("x") == 1) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
 
