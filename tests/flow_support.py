@@ -54,8 +54,8 @@ def last(states: Iterator[State]) -> State:
 def compiled_step(simulation: Simulation) -> Callable[[State, float], State]:
     """`simulation.step`, compiled once for each simulation."""
     if not hasattr(simulation, "_compiled_step"):
-        simulation._compiled_step = jax.jit(simulation.step)  # type: ignore[attr-defined]
-    return simulation._compiled_step  # type: ignore[attr-defined]
+        simulation._compiled_step = jax.jit(simulation.step)
+    return simulation._compiled_step
 
 
 def measured(simulation: Simulation, state: State) -> dict[str, float]:

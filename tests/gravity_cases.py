@@ -84,8 +84,8 @@ def stepped(run: Simulation, state: State, duration: float, steps: int) -> State
         def march(state: State, dt, steps) -> State:
             return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
 
-        run.march = march  # type: ignore[attr-defined]
-    return run.march(state, duration / steps, steps)  # type: ignore[attr-defined]
+        run.march = march
+    return run.march(state, duration / steps, steps)
 
 
 def advanced(run: Simulation, state: State, stop: float, steps: int = 10**6) -> State:

@@ -57,9 +57,9 @@ def as_music(source, target):
     """The file as three files of monofonIC: in Mpc/h and without units, in single precision, ids
     from 1, shuffled."""
     order = np.random.default_rng(1).permutation(512)
-    with h5py.File(source) as given:
-        header = dict(given["Header"].attrs)
-        particles = given["PartType1"]
+    with h5py.File(source) as snapshot:
+        header = dict(snapshot["Header"].attrs)
+        particles = {name: array[:] for name, array in snapshot["PartType1"].items()}
         header = {k: v for k, v in header.items() if not k.startswith("Unit")}
         for number, part in enumerate(np.split(order, [100, 350])):
             with h5py.File(f"{target}.{number}", "w") as file:
@@ -71,11 +71,11 @@ def as_music(source, target):
                     "NumFilesPerSnapshot": 3,
                 }
                 file.create_group("Header").attrs.update(about)
-                file["PartType1/Coordinates"] = (particles["Coordinates"][:][part] / 1e3).astype(
+                file["PartType1/Coordinates"] = (particles["Coordinates"][part] / 1e3).astype(
                     np.float32
                 )
-                file["PartType1/Velocities"] = particles["Velocities"][:][part].astype(np.float32)
-                file["PartType1/ParticleIDs"] = (particles["ParticleIDs"][:][part] + 1).astype(
+                file["PartType1/Velocities"] = particles["Velocities"][part].astype(np.float32)
+                file["PartType1/ParticleIDs"] = (particles["ParticleIDs"][part] + 1).astype(
                     np.uint32
                 )
 

@@ -272,6 +272,7 @@ def comes_to_its_end(folder: Path, effects: int) -> bool:
 def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path):
     """Before each change there is a table; the file that a kill leaves is that of before or
     after."""
+    effects = 0
     for effects in range(1, 100):  # nothing is written before the first table
         folder = tmp_path / f"stopped{effects}"
         folder.mkdir()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
@@ -51,7 +51,7 @@ def hermitian_modes(limit: int) -> np.ndarray:
     return (full + np.conj(mirror)) / 2
 
 
-def empty_sharding(mesh_shape: tuple[int, ...], split: tuple[int | None, ...]) -> NamedSharding:
+def empty_sharding(mesh_shape: tuple[int, ...], split: tuple[int | None, ...]) -> Sharding:
     return on_devices(np.zeros([8] * len(split)), mesh_shape, split).sharding
 
 

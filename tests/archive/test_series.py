@@ -188,8 +188,8 @@ time.sleep(60)
 """
     for killed_after in (1, 6):
         process = subprocess.Popen([sys.executable, "-c", writer], stdout=subprocess.PIPE, cwd=ROOT)
-        with process.stdout as ready:
-            ready.readline()
+        with process:
+            process.stdout.readline()
             for _ in range(killed_after):
                 reader = SeriesReader(path)
                 assert list(reader.step) == list(range(len(reader)))

@@ -96,7 +96,7 @@ def problem(
     """Writes flow.yaml, table.npz with `observed` random places, and the prior's e.txt, and gives the
     exact numbers. The truth is drawn from the prior."""
     largest = (POINTS - 1) // 3
-    both = np.arange(-largest, largest + 1)
+    both = range(-largest, largest + 1)
     half = [(kx, ky) for kx in both for ky in both if (kx, ky) > (0, 0)]
     basis = np.array([(kx, ky, sine) for kx, ky in half for sine in (0, 1)])
     shell = np.rint(np.hypot(basis[:, 0], basis[:, 1])).astype(int)

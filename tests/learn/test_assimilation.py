@@ -260,7 +260,7 @@ def finished(file: Path, output: Path, received: int) -> int:
     """The number of starts until the search in `output` ends; with a signal `received` each stops
     after a row."""
     task = open_assimilation(file, output=str(output))
-    cluster = connect(task.config, SimpleNamespace(**vars(opened(file).cluster.allocation)))  # type: ignore[arg-type]
+    cluster = connect(task.config, SimpleNamespace(**vars(opened(file).cluster.allocation)))
     for starts in range(1, 30):
         signals: Any = SimpleNamespace(received=received)
         if (code := Assimilating(task, cluster, RunLog(quiet=True), signals).run()) != 3:

@@ -78,6 +78,7 @@ def test_the_descent_ends_at_the_posterior_mean(tmp_path: Path) -> None:
     exact = problem(tmp_path, observed=40, error=0.5, seed=2)
     found = search(tmp_path, Variational, windows=1, iterations=200, tolerance=1e-10)
     at = found.first()
+    said = ""
     while not found.is_finished(at):
         at, _, said = found.next(at)
     assert "the window ends: " in said

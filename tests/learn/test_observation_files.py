@@ -64,7 +64,7 @@ def observed(simulation: Simulation, path: Path, kind: str) -> Observed:
 
 def written(path: Path, arrays: Arrays) -> Path:
     if path.suffix == ".npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     elif path.suffix == ".csv":
         names = [name for name in arrays if name != "velocity"] + ["velocity_x", "velocity_y"]
         shape = np.broadcast_shapes(arrays["x"].shape, arrays["y"].shape)

@@ -310,7 +310,7 @@ INTEGRATORS = (
 
 def _growing(name: str) -> Level:
     own = {"time": {"integrator": name}}
-    return lambda config: own if "cosmology" in config["model"] else own | _expanding(config)
+    return lambda config: own if "cosmology" in config["model"] else {**own, **_expanding(config)}
 
 
 FACTORS: dict[str, dict[str, Level]] = {

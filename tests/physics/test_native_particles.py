@@ -67,6 +67,7 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
     plain = transform(layout, dtype, "xla")
     sampler = Sampler(t, kind)
     order = t.kept_order
+    assert order is not None
     numbers = (
         np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)
     )  # three at a time and one

@@ -111,6 +111,7 @@ def test_pauses_change_no_bit():
     state = run.state
     step = jax.jit(run.step)
     for _ in range(20):
+        assert state.memory.rate is not None
         state = step(state, 0.2 / state.memory.rate)
     one, two = (by_id(s.particles["dark"]) for s in (ends[0], state))
     for name, values in one.items():

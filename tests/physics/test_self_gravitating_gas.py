@@ -253,6 +253,7 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
 
     def added(fields):
         force = run.system.force(s.memory)
+        assert force is not None
         rates = [
             tendency(run.model, fields, s.time, a)[0]["momentum"]
             for a in (force(fields, s.time), None)

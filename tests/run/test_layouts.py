@@ -216,13 +216,14 @@ def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
     )
     with started("run", config, "--output", run, *endless) as launcher:
         wait_until(lambda: rows(run) > 5, 240)
-        first = read_holder(run).pid  # type: ignore[union-attr]
+        first = read_holder(run).pid
         (frozen,) = {*children(launcher.pid)} - {first}
+        said = ""
         try:
             os.kill(frozen, signal.SIGSTOP)
             launcher.send_signal(number)
             wait_until(lambda: is_gone(first), 60)
-            said = launcher.stderr.read() if number == signal.SIGTERM else ""  # type: ignore[union-attr]
+            said = launcher.stderr.read() if number == signal.SIGTERM else ""
             os.kill(frozen, signal.SIGCONT)
         except ProcessLookupError:
             pass  # the launcher has ended it

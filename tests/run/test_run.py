@@ -222,7 +222,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
     log = (tmp_path / "7" / "run.log").read_text()
     assert "finished at t = " in log and "simulator plot 7" in log
     assert main(["resume", "7", "time.max_steps=4"]) == 0
-    assert open_run("7").state.step == 4  # type: ignore[union-attr]
+    assert open_run("7").state.step == 4
 
 
 def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):

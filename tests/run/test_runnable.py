@@ -180,12 +180,12 @@ def test_mistakes_name_the_key() -> None:
     ):
         Simulation(**{**BLOCKS, "model": {"equation": Decay, "parameters": {"decay": -1}}})
     with pytest.raises(TypeError, match="not both"):
-        Simulation(load_config, **BLOCKS)  # type: ignore[arg-type]
+        Simulation(load_config, **BLOCKS)
     for arguments in (("case.yaml", ["time.stop=1"]), ("case.yaml",), (Path("case.yaml"),)):
         with pytest.raises(
             UserError, match=r"Simulation: takes a configuration, not .*load_config"
         ):
-            Simulation(*arguments)  # type: ignore[arg-type]
+            Simulation(*arguments)
     with pytest.raises(TypeError, match="is not an equation"):
         Simulation(**{**BLOCKS, "model": dict})
 

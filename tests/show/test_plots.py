@@ -192,7 +192,7 @@ def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(labels) == 6 and labels[0] == "$t = 0$" and labels[-1] == "$t = 19$"
     (guide,) = guides(figure)
-    (low, high), (above, below) = guide.get_data()
+    (low, high), (above, below) = np.asarray(guide.get_data())
     assert math.log(below / above) / math.log(high / low) == pytest.approx(-5 / 3)
     assert above < axes.get_ylim()[1]
 
@@ -227,7 +227,7 @@ def test_the_shell_about_zero_is_drawn_at_its_mean_a_single_one_is_visible_and_r
             folder, lambda k, time: np.ones_like(k), 8, (0.0,), {"k_mean": ("k", mean)}
         )
         line = spectrum(series, "kinetic_energy").axes[0].lines[0]
-        x = line.get_xdata()[np.isfinite(line.get_ydata())]
+        x = np.asarray(line.get_xdata())[np.isfinite(line.get_ydata())]
         np.testing.assert_array_equal(x, mean[8 - drawn :])
         assert spectrum(series, "kinetic_energy").axes[0].get_xlim()[0] < x[0]
     (folder / "spectra.h5").unlink()

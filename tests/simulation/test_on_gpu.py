@@ -62,7 +62,7 @@ def test_a_step_takes_the_memory_that_the_compiler_says() -> None:
     compiled = simulation.compiled_loop()
     device = simulation.cluster.devices[0]
     advanced(simulation, 1)
-    peak = device.memory_stats()["peak_bytes_in_use"]  # type: ignore[attr-defined]
+    peak = device.memory_stats()["peak_bytes_in_use"]
     needed = Memory.of(compiled).total
     field = 8 * 256**3
     assert 0.5 * needed < peak < 1.2 * needed + 6 * field  # the start holds a few fields of its own

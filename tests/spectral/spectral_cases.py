@@ -135,7 +135,7 @@ def points(case: Case, values: jax.Array) -> np.ndarray:
     return np.asarray(values)[..., :nx, :ny, :nz]
 
 
-def coordinates(case: Case) -> list[np.ndarray]:
+def coordinates(case: Case) -> tuple[np.ndarray, ...]:
     """x, y and z of the grid points, (x, y, z) each."""
     grid = case.modes.grid
     axes = (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True))

@@ -79,11 +79,11 @@ sweep:
         energies = [run.spectra.one("kinetic_energy", -1) for run in (one, other)]
         np.testing.assert_allclose(*energies, rtol=0, atol=tolerance)
         assert found.dtype == expected.dtype
-        assert read_state(run.folder).state == "finished"  # type: ignore[union-attr]
+        assert read_state(run.folder).state == "finished"
         assert (
             read_record(run.folder).code,
             len(list((run.folder / "checkpoints").glob("0*"))),
-        ) == (0, 1)  # type: ignore[union-attr]
+        ) == (0, 1)
 
 
 def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(study) -> None:

@@ -53,7 +53,7 @@ def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys
     assert main(["sweep", "run", "study.yaml"]) == 1
     assert "1 of 2 runs" in capsys.readouterr().out
     assert stages(added) == ["failed", "done"] and added.runs[0].hash == sweep.runs[0].hash
-    assert open_run(added.runs[1].folder).state.time == pytest.approx(0.1)  # type: ignore[union-attr]
+    assert open_run(added.runs[1].folder).state.time == pytest.approx(0.1)
 
 
 LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{time.stop: 1e6}]}\n"

@@ -40,7 +40,7 @@ INTEGRAL = 7.0
 
 
 def state(stage: str, step: int = 3, **more) -> RunState:
-    return RunState(stage, step, 3.0, 3.0, 100.0 if stage == "finished" else 40.0, 1.0, 0.1, **more)  # type: ignore[arg-type]
+    return RunState(stage, step, 3.0, 3.0, 100.0 if stage == "finished" else 40.0, 1.0, 0.1, **more)
 
 
 def finish(folder: Path) -> None:

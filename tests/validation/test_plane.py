@@ -143,7 +143,7 @@ def test_it_is_the_vorticity_equation() -> None:
     theirs = Simulation(
         load_config(EQUATIONS / "turbulence_2d.yaml", usual), report=lambda line: None
     )
-    viscosity = theirs.config.model.parameters["viscosity"]  # type: ignore[union-attr]
+    viscosity = theirs.config.model.parameters["viscosity"]
     grid = {"box": theirs.config.grid.box}
     ours = flow(32, 32, initial={"kind": "taylor_green"}, viscosity=viscosity, grid=grid)
     layout = ours.transform.layout
