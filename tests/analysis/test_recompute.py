@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from flow_support import flow
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from run_support import simulate, write_case
 
@@ -48,14 +49,12 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
     run = open_run(finished)
     again = open_run(finished / "analysis")
     rows = np.searchsorted(run.diagnostics["step"], again.diagnostics["step"])
-    np.testing.assert_array_equal(again.diagnostics["step"], run.snapshots.steps)
+    assert_array_equal(again.diagnostics["step"], run.snapshots.steps)
     size = max(abs(run.diagnostics["energy"]))
     for name, values in again.diagnostics.items():
         if name != "budget_residual":  # of the last step, which a snapshot does not know
             expected = run.diagnostics[name][rows]
-            np.testing.assert_allclose(
-                values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name
-            )
+            assert_allclose(values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name)
     assert_measured_again(finished, "spectra", "transfer", "histograms", "render")
 
 
@@ -67,7 +66,7 @@ def assert_measured_again(run, *kinds: str) -> None:
         for name in first.variables:
             expected = first[name][np.searchsorted(first.step, second.step)]
             scale = np.abs(expected).max() or 1.0
-            np.testing.assert_allclose(
+            assert_allclose(
                 second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}"
             )
 
@@ -127,7 +126,7 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
     ((_, _, drawn),) = rendered_pictures(finished, [-1])  # without the time and the bar of colours
     series = open_run(finished).series("render")
     for name in series.variables:
-        np.testing.assert_array_equal(drawn[name], series.at(-1)[name])
+        assert_array_equal(drawn[name], series.at(-1)[name])
     assert main(["render", str(finished), "--step", "1"]) == 2
     assert "no snapshot of step 1" in capsys.readouterr().err
     assert main(["render", str(finished), "--field", "velocity"]) == 2
@@ -222,7 +221,7 @@ def test_a_run_with_undefined_values_continues(case, tmp_path):
     for time in (short, whole):
         assert configured(tmp_path, **case | {"output": output, "time": time}).run() == 0
     (name,) = case["output"]
-    np.testing.assert_array_equal(open_run(tmp_path / "run").series(name).step, [0, 2, 4])
+    assert_array_equal(open_run(tmp_path / "run").series(name).step, [0, 2, 4])
 
 
 @pytest.mark.spmd
@@ -237,23 +236,19 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     for kind in ("spectra", "transfer", "structure_functions", "histograms"):
         series = one.series(kind)
         other = two.series(kind)
-        np.testing.assert_array_equal(series.step, [0, 2, 4])
+        assert_array_equal(series.step, [0, 2, 4])
         assert series.variables == other.variables
         for name in series:
-            np.testing.assert_array_equal(series[name], other[name], err_msg=name)
+            assert_array_equal(series[name], other[name], err_msg=name)
     k = one.spectra.coordinates["k"]
     shape = k**4 * np.exp(-2 * (k / 2) ** 2)
-    np.testing.assert_allclose(
-        one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12
-    )
+    assert_allclose(one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12)
     for kind in ("spectra", "transfer"):
         shells = two.series(kind).coordinates
-        np.testing.assert_array_equal(
-            shells["modes"], [1, 18, 62, 44]
-        )  # of the 5^3 modes of 8^3 points
+        assert_array_equal(shells["modes"], [1, 18, 62, 44])  # of the 5^3 modes of 8^3 points
         assert shells["k_mean"][:2] == pytest.approx([0, (6 + 12 * 2**0.5) / 18])
     for name, column in one.diagnostics.items():
-        np.testing.assert_array_equal(column, two.diagnostics[name], err_msg=name)
+        assert_array_equal(column, two.diagnostics[name], err_msg=name)
     assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
     drawn = {path.name for path in plot_run(whole).files}
     names = "transfer_kinetic_energy structure_functions histogram_vorticity spectrum_directional_kinetic_energy"

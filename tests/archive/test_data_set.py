@@ -6,6 +6,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from storage_support import XYZ, save
 
 from simulator.archive.manifest import Axis, remove
@@ -53,13 +54,13 @@ def velocities():
 
 
 def check(data):
-    np.testing.assert_array_equal(data["velocity"], velocities())
-    np.testing.assert_array_equal(data["pressure"], velocities()[:, 0] ** 2)
-    np.testing.assert_array_equal(data["psi"], velocities()[:, 1] + 1j * velocities()[:, 2])
+    assert_array_equal(data["velocity"], velocities())
+    assert_array_equal(data["pressure"], velocities()[:, 0] ** 2)
+    assert_array_equal(data["psi"], velocities()[:, 1] + 1j * velocities()[:, 2])
     assert data["velocity"].dims == ("time", "component", "x", "y", "z")
-    np.testing.assert_array_equal(data["time"], np.array(STEPS) / 10)
-    np.testing.assert_array_equal(data["step"], STEPS)
-    np.testing.assert_array_equal(data["y"], 0.5 * np.arange(5))
+    assert_array_equal(data["time"], np.array(STEPS) / 10)
+    assert_array_equal(data["step"], STEPS)
+    assert_array_equal(data["y"], 0.5 * np.arange(5))
     assert data["velocity"].attrs["units"] in ("length/time", b"length/time")
 
 
@@ -128,7 +129,7 @@ def test_the_index_in_vtk_as_in_paraview(folder):
         image = reader.GetOutputDataObject(0)
         assert reader.GetTimeValue() == STEPS[number] / 10
         found = numpy(image.GetPointData().GetArray("velocity")).reshape(*SHAPE, 3)
-        np.testing.assert_array_equal(np.moveaxis(found, -1, 0), u)
+        assert_array_equal(np.moveaxis(found, -1, 0), u)
         assert image.GetPoint(1) == pytest.approx(
             (0, 0, 0.5)
         )  # the fastest axis of the array is the run's z
@@ -175,10 +176,10 @@ def test_series_open_as_they_are(tmp_path):
         )
     with xarray.open_dataset(tmp_path / "s.h5", engine="h5netcdf") as data:
         assert data["kinetic_energy"].dims == ("time", "k") and data["total"].dims == ("time",)
-        np.testing.assert_array_equal(data["kinetic_energy"].sel(time=0.5), k + 2)
+        assert_array_equal(data["kinetic_energy"].sel(time=0.5), k + 2)
         assert {"time", "step", "k", "modes"} == set(data.coords)
     with xarray.open_datatree(tmp_path / "s.h5", engine="h5netcdf") as tree:
-        np.testing.assert_array_equal(tree["flux"]["kinetic_energy"].sel(time=0.25, k=3.0), -3.0)
+        assert_array_equal(tree["flux"]["kinetic_energy"].sel(time=0.25, k=3.0), -3.0)
 
 
 @pytest.mark.slow
@@ -205,7 +206,7 @@ def test_yt_derives_fields_with_units(tmp_path):
     cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
     assert float(data.current_time) == 0.25
     assert cube["gas", "velocity_x"].units.dimensions == yt.units.dimensions.velocity
-    np.testing.assert_array_equal(np.asarray(cube["stream", "psi_imag"]), np.asarray(u[1]))
+    assert_array_equal(np.asarray(cube["stream", "psi_imag"]), np.asarray(u[1]))
     region = data.all_data()
     omega = region["gas", "vorticity_z"]
     own = region["gas", "velocity_z"]
@@ -228,4 +229,4 @@ def test_a_plane_is_a_layer_in_yt(tmp_path):
     data = open_run(tmp_path).to_yt()
     assert data.dimensionality == 2 and list(data.domain_width.d) == [2.0, 3.0, 1.0]
     cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
-    np.testing.assert_array_equal(np.asarray(cube["stream", "dye"])[..., 0], values)
+    assert_array_equal(np.asarray(cube["stream", "dye"])[..., 0], values)

@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from gravity_cases import by_id, folder, simulation
+from numpy.testing import assert_allclose
 from run_support import simulate, write_case
 from storage_support import save
 
@@ -103,11 +104,11 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
     for name, scale in scales.items():
         tolerance = 1e-12 if kind == "gadget" else 1.2e-7
         wanted = expected[name] * scale
-        np.testing.assert_allclose(found[name], wanted, rtol=0, atol=tolerance * abs(wanted).max())
+        assert_allclose(found[name], wanted, rtol=0, atol=tolerance * abs(wanted).max())
     with h5py.File(path) as file:
         u = file["PartType1/Velocities"][:][np.argsort(file["PartType1/ParticleIDs"][:])].T
         if kind == "gadget":
-            np.testing.assert_allclose(found["velocity"], 0.1**1.5 * u, rtol=1e-12)
+            assert_allclose(found["velocity"], 0.1**1.5 * u, rtol=1e-12)
     assert clock_of(run.config.model_dump(), 0.0).h == pytest.approx(H, rel=1e-12)
 
 

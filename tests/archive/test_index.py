@@ -7,6 +7,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from storage_support import XYZ, grid, on_devices, random_field, save, tiny, write_sharded
 
 from simulator.archive import snapshot_index
@@ -48,18 +49,16 @@ def test_h5py_reads_whole_fields_under_one_name_with_coordinates_on_every_axis(s
     folder, values, psi = saved
     with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
         for i, c in enumerate("xyz"):
-            np.testing.assert_array_equal(file[f"data/12/fields/velocity/{c}"][...], values[i])
-            np.testing.assert_array_equal(file[f"velocity_{c}"][1:3, ::2], values[i, 1:3, ::2])
-        np.testing.assert_array_equal(file["psi"][...], psi)
+            assert_array_equal(file[f"data/12/fields/velocity/{c}"][...], values[i])
+            assert_array_equal(file[f"velocity_{c}"][1:3, ::2], values[i, 1:3, ::2])
+        assert_array_equal(file["psi"][...], psi)
         assert "data/12/arrays" not in file
         for i, n in enumerate((6, 5, 4)):
             assert file["velocity_x"].dims[i][0].name == "/" + "xyz"[i]
-            np.testing.assert_array_equal(
-                file["velocity_x"].dims[i][0][...], np.arange(n) * (1 / n)
-            )
+            assert_array_equal(file["velocity_x"].dims[i][0][...], np.arange(n) * (1 / n))
         assert file["coarse"].dims[0][0].name == "/x_3"
         assert file["coarse"].dims[1][0].name == "/y"
-        np.testing.assert_array_equal(file["spectrum"].dims[0][0][...], [0, 1, 2, -2, -1])
+        assert_array_equal(file["spectrum"].dims[0][0][...], [0, 1, 2, -2, -1])
 
 
 def test_attributes_are_openpmd_and_strings_are_bytes(saved):
@@ -69,11 +68,11 @@ def test_attributes_are_openpmd_and_strings_are_bytes(saved):
         assert file.attrs["basePath"] == b"/data/%T/"
         assert file.attrs["config"] == b"x" * 100_000
         assert file.attrs["run"] == b'{"seed": 1}'
-        np.testing.assert_array_equal(file.attrs["box"], [1.0, 2.0])
+        assert_array_equal(file.attrs["box"], [1.0, 2.0])
         assert dict(file["data/12"].attrs) == {"time": 0.25, "dt": 1e-3, "timeUnitSI": 1.0}
         mesh = file["data/12/fields/velocity"].attrs
         assert list(mesh["axisLabels"]) == [b"x", b"y", b"z"]
-        np.testing.assert_array_equal(mesh["gridSpacing"], [1 / 6, 1 / 5, 1 / 4])
+        assert_array_equal(mesh["gridSpacing"], [1 / 6, 1 / 5, 1 / 4])
         assert mesh["unit"] == b"m/s"
 
         def no_strings(_, thing):
@@ -90,7 +89,7 @@ def test_a_run_folder_may_be_moved(saved, tmp_path):
     with h5py.File(moved / "00000012.h5", locking=False) as file:
         sources = file["velocity_x"].virtual_sources()
         assert {s.file_name for s in sources} == {"00000012/shards/p00000.h5"}
-        np.testing.assert_array_equal(file["velocity_z"][...], values[2])
+        assert_array_equal(file["velocity_z"][...], values[2])
 
 
 def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(saved):
@@ -99,16 +98,16 @@ def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(sav
         root = file["VTKHDF"]
         # complex fields, spectra and other grids cannot be drawn
         assert set(root["PointData"]) == {"velocity"}
-        np.testing.assert_array_equal(np.moveaxis(root["PointData/velocity"][...], -1, 0), values)
+        assert_array_equal(np.moveaxis(root["PointData/velocity"][...], -1, 0), values)
         assert {s.file_name for s in root["PointData/velocity"].virtual_sources()} == {
             "00000012/shards/p00000.h5"
         }
-        np.testing.assert_array_equal(root["FieldData/TimeValue"][...], [0.25])
+        assert_array_equal(root["FieldData/TimeValue"][...], [0.25])
         assert root.attrs["Type"] == b"ImageData"
-        np.testing.assert_array_equal(root.attrs["WholeExtent"], [0, 3, 0, 4, 0, 5])
+        assert_array_equal(root.attrs["WholeExtent"], [0, 3, 0, 4, 0, 5])
         # the last index of an image is the run's x
         steps = root.attrs["Direction"].reshape(3, 3) * np.asarray(root.attrs["Spacing"])
-        np.testing.assert_allclose(steps @ [3, 4, 5], [5 / 6, 4 / 5, 3 / 4], rtol=1e-15)
+        assert_allclose(steps @ [3, 4, 5], [5 / 6, 4 / 5, 3 / 4], rtol=1e-15)
 
 
 def test_a_plane_is_an_image_with_one_layer(tmp_path):
@@ -117,7 +116,7 @@ def test_a_plane_is_an_image_with_one_layer(tmp_path):
     with h5py.File(folder.with_suffix(".vtkhdf"), locking=False) as file:
         attributes = dict(file["VTKHDF"].attrs)
     assert list(attributes["Origin"]) == [0, 0, 0]
-    np.testing.assert_allclose(attributes["Spacing"], [1 / 5, 1 / 6, 1])
+    assert_allclose(attributes["Spacing"], [1 / 5, 1 / 6, 1])
     assert list(attributes["WholeExtent"]) == [0, 4, 0, 5, 0, 0]
     alone = image(
         read_manifest(save(tmp_path, 4, [Dataset("number", np.float64(1))], ATTRIBUTES))
@@ -193,7 +192,7 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
     with h5py.File(path, "r", locking=False) as file:
         assert file[found].is_virtual
-        np.testing.assert_array_equal(file[found][...], np.asarray(open_snapshot(sharded)["p"]))
+        assert_array_equal(file[found][...], np.asarray(open_snapshot(sharded)["p"]))
     assert verify(sharded).ok and make_derived(sharded, manifest) == {}
 
 

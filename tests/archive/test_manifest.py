@@ -3,6 +3,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from storage_support import XYZ, grid, on_devices, random_field, save, tiny
 
 from simulator.archive.manifest import (
@@ -140,7 +141,7 @@ def assemble(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
 def test_every_entry_is_in_one_block_and_padding_in_none(mesh, split):
     values = random_field(3, 5, 6, 7)
     whole, count = assemble(Dataset("u", on_devices(values, mesh, split), grid(5, 6, 7), XYZ))
-    np.testing.assert_array_equal(whole, values)
+    assert_array_equal(whole, values)
     assert (count == 1).all()
 
 
@@ -159,7 +160,7 @@ def test_the_buffers_can_be_donated_right_after():
     blocks = own_blocks(Dataset("a", array, (Axis.uniform("x", 100_000, 1.0),)), 0)
     after = jax.jit(lambda a: a * 0 - 1, donate_argnums=0)(array)
     assert [shard.data.unsafe_buffer_pointer() for shard in after.addressable_shards] == before
-    np.testing.assert_array_equal(np.concatenate([b.data for b in blocks]), np.arange(1, 100_001.0))
+    assert_array_equal(np.concatenate([b.data for b in blocks]), np.arange(1, 100_001.0))
 
 
 def test_what_is_no_device_array_is_stored_by_the_first_process_only():

@@ -4,8 +4,8 @@ written."""
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from simulator import Simulation, open_run
 from simulator.cli import main
@@ -75,13 +75,13 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
     squares = run.series("squares")
     table = run.diagnostics
     assert list(helical.step) == [0, 1, 2] and list(squares.step) == [0, 1, 2]
-    np.testing.assert_allclose(helical["mean"], table["helicity"], rtol=1e-12)
-    np.testing.assert_allclose(helical["along_z"].mean(1), table["helicity"], rtol=1e-12)
-    np.testing.assert_array_equal(helical["time_squared"], helical.time**2)
-    np.testing.assert_allclose(squares["moment"][-1], 2 * table["energy"][-1], rtol=1e-12)
-    np.testing.assert_allclose(squares["spectrum"][-1].sum(), table["energy"][-1], rtol=1e-12)
+    assert_allclose(helical["mean"], table["helicity"], rtol=1e-12)
+    assert_allclose(helical["along_z"].mean(1), table["helicity"], rtol=1e-12)
+    assert_array_equal(helical["time_squared"], helical.time**2)
+    assert_allclose(squares["moment"][-1], 2 * table["energy"][-1], rtol=1e-12)
+    assert_allclose(squares["spectrum"][-1].sum(), table["energy"][-1], rtol=1e-12)
     # abc: w = C sin y + B cos x, and the mean of B cos^2 x over x is B / 2.
-    np.testing.assert_allclose(squares["map"][0].mean(), 0.5, rtol=1e-12)
+    assert_allclose(squares["map"][0].mean(), 0.5, rtol=1e-12)
     assert squares["map"].shape[1:] == (9, 8) and "index_9" in squares.coordinates
     assert json.loads(Path("out/inputs/inputs.json").read_text()).keys() == {
         str(tmp_path / "mine.py")

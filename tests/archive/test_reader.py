@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from storage_support import XYZ, grid, in_child, on_devices, random_field, save, tiny, write_sharded
 
 from simulator.archive.manifest import Damaged
@@ -38,7 +39,7 @@ def test_reads_what_numpy_would(cut, index, first, rest):
     folder, values = cut
     index = (*index[:first], ..., *index[rest:]) if rest >= first else index[:first]
     got = open_snapshot(folder)["p"][index]
-    np.testing.assert_array_equal(got, values[index], strict=True)
+    assert_array_equal(got, values[index], strict=True)
 
 
 @pytest.mark.spmd
@@ -46,7 +47,7 @@ def test_reads_what_numpy_would(cut, index, first, rest):
 @given(st.tuples(index_for(3), index_for(6), index_for(4), index_for(5)))
 def test_components_are_stacked(stacked, index):
     folder, values = stacked
-    np.testing.assert_array_equal(open_snapshot(folder)["u"][index], values[index], strict=True)
+    assert_array_equal(open_snapshot(folder)["u"][index], values[index], strict=True)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +83,8 @@ def test_a_slice_opens_only_the_shards_it_touches(tmp_path):
     field = open_snapshot(folder)["p"]
     for name in ("p00000.h5", "p00001.h5", "p00003.h5"):
         (folder / "shards" / name).unlink()
-    np.testing.assert_array_equal(field[4:6], values[4:6])
-    np.testing.assert_array_equal(field[5, :, 2], values[5, :, 2])
+    assert_array_equal(field[4:6], values[4:6])
+    assert_array_equal(field[5, :, 2], values[5, :, 2])
     with pytest.raises(Damaged, match=r"p00001\.h5: missing"):
         field[3:6]
     with h5py.File(tmp_path / "00000001.h5", locking=False) as index:
@@ -107,7 +108,7 @@ def test_nothing_is_read_from_the_working_directory(tmp_path, monkeypatch):
 
 def _read_with_few_descriptors(folder, values):
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    np.testing.assert_array_equal(open_snapshot(folder)["p"][...], values)
+    assert_array_equal(open_snapshot(folder)["p"][...], values)
 
 
 def test_a_hundred_shards_are_read_with_64_descriptors(tmp_path):

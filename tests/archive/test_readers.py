@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 from gravity_cases import MATTER, by_id, simulation
+from numpy.testing import assert_allclose, assert_array_equal
 from storage_support import XYZ, save
 
 from simulator.archive.shard import Dataset
@@ -44,8 +45,8 @@ def test_matter_in_openpmd_viewer(matter):
     assert {"x", "y", "z", "velocity/x", "mass", "id"} <= set(known), known
     x, mass, ids = series.get_particle(["x", "mass", "id"], species="dark", iteration=10)
     order = np.argsort(ids)
-    np.testing.assert_array_equal(x[order], stored["position"][0])
-    np.testing.assert_array_equal(mass[order], stored["mass"])
+    assert_array_equal(x[order], stored["position"][0])
+    assert_array_equal(mass[order], stored["mass"])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -58,8 +59,8 @@ def test_matter_in_yt(matter):
     for record in ("position", "velocity"):
         for i, axis in enumerate("xyz"):
             found = np.asarray(every["io", f"particle_{record}_{axis}"])
-            np.testing.assert_array_equal(found[order], stored[record][i])
-    np.testing.assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
+            assert_array_equal(found[order], stored[record][i])
+    assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
 
 
 COSMOLOGY = """\
@@ -130,8 +131,8 @@ def test_box_redshift_and_masses_of_cosmological_particles(dark_matter, read, ga
     1e-5."""
     folder, stored = dark_matter
     width, z, h, matter, speed, mass = read(folder, gadget)
-    np.testing.assert_allclose([width, z, h, matter], [64, 9, 0.7, 0.3], rtol=1e-6)
-    np.testing.assert_allclose(mass, stored["mass"][0] / 0.7, rtol=3e-5)
+    assert_allclose([width, z, h, matter], [64, 9, 0.7, 0.3], rtol=1e-6)
+    assert_allclose(mass, stored["mass"][0] / 0.7, rtol=3e-5)
     assert np.std(speed) == pytest.approx(np.std(stored["velocity"][0]) / 0.1, rel=1e-6)
 
 

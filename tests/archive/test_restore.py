@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
+from numpy.testing import assert_array_equal
 from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
@@ -130,9 +131,9 @@ def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     got = restored_array(folder, "p", empty_sharding(mesh, split), grid(6, 5, 7), padded)
     whole = np.zeros(padded)
     whole[:6, :5, :7] = values
-    np.testing.assert_array_equal(np.asarray(got), whole)
+    assert_array_equal(np.asarray(got), whole)
     turned = restored_array(folder, "p", empty_sharding((1,), (0, None, None)), grid(6, 5, 7)[::-1])
-    np.testing.assert_array_equal(np.asarray(turned), values.transpose())
+    assert_array_equal(np.asarray(turned), values.transpose())
 
 
 def test_nyquist_modes_are_one_mode_and_without_the_symmetry_nothing_is_conjugated(tmp_path):
@@ -141,13 +142,11 @@ def test_nyquist_modes_are_one_mode_and_without_the_symmetry_nothing_is_conjugat
     above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
     finer = Axis.modes("kx", [0, 1, 2, 3, 4], points=16)
     folder = save(tmp_path, 1, [Dataset("psi", values, (below,))])
-    np.testing.assert_array_equal(
-        np.asarray(restored_array(folder, "psi", SINGLE, (above,))), values
-    )
-    np.testing.assert_array_equal(np.asarray(restored_array(folder, "psi", SINGLE, (finer,)))[4], 0)
+    assert_array_equal(np.asarray(restored_array(folder, "psi", SINGLE, (above,))), values)
+    assert_array_equal(np.asarray(restored_array(folder, "psi", SINGLE, (finer,)))[4], 0)
     folder = save(tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))])
     got = restored_array(folder, "psi", SINGLE, (Axis.modes("kx", [0, 1, -1]),))
-    np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])
+    assert_array_equal(np.asarray(got), [1j, 2j, 0])
 
 
 def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
@@ -158,7 +157,7 @@ def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
     sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
     x, y, z = grid(6, 5, 4)
     got = restored_array(folder, "u", sharding, (z, x, y), (4, 6, 5))
-    np.testing.assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
+    assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
 
 
 def test_refusals_name_what_does_not_fit(tmp_path):

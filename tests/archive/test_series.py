@@ -7,6 +7,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from run_support import ROOT
 
 from simulator.archive.series_file import Series, SeriesReader
@@ -31,14 +32,14 @@ def opened(path, **limits):
 def check(path, steps):
     reader = SeriesReader(path)
     assert list(reader.step) == list(steps)
-    np.testing.assert_array_equal(reader.time, [step * 0.1 for step in steps])
+    assert_array_equal(reader.time, [step * 0.1 for step in steps])
     for name in ("kinetic", "magnetic"):
         expected = np.array([spectrum(step)[name] for step in steps]).reshape(-1, len(K))
-        np.testing.assert_array_equal(reader[name], expected)
+        assert_array_equal(reader[name], expected)
         with h5py.File(path, "r", locking=False) as file:  # what a user without this program sees
-            np.testing.assert_array_equal(file[name][:], expected)
-            np.testing.assert_array_equal(file["time"][:], reader.time)
-            np.testing.assert_array_equal(file["step"][:], reader.step)
+            assert_array_equal(file[name][:], expected)
+            assert_array_equal(file["time"][:], reader.time)
+            assert_array_equal(file["step"][:], reader.step)
             assert file[name].dims[1][0].name == "/k"
 
 
@@ -115,9 +116,9 @@ def test_planes_with_axes_of_their_own(tmp_path):
     for step, plane in enumerate(planes):
         series.extend([(step, 0.1 * step, {"speed/xy": plane, "mean": np.float64(step)})])
     reader = SeriesReader(series.path)
-    np.testing.assert_array_equal(reader["speed/xy"], planes)
-    np.testing.assert_array_equal(reader.at(-1)["speed/xy"], planes[2])
-    np.testing.assert_array_equal(reader.coordinates["y"], Y)
+    assert_array_equal(reader["speed/xy"], planes)
+    assert_array_equal(reader.at(-1)["speed/xy"], planes[2])
+    assert_array_equal(reader.coordinates["y"], Y)
     assert reader.attributes["z_of_xy"] == 0.5 and reader["mean"].shape == (3,)
     with pytest.raises(KeyError, match="speed/xy"):
         reader["speed/xz"]
@@ -137,10 +138,8 @@ def test_another_choice_of_variables_after_a_restart(tmp_path, limits):
     reader = SeriesReader(path)
     assert reader["kinetic"].shape == reader["magnetic"].shape == reader["scalar"].shape == (8, 5)
     assert np.isnan(reader["scalar"][:4]).all() and np.isnan(reader["magnetic"][4:]).all()
-    np.testing.assert_array_equal(
-        reader["magnetic"][:4], [spectrum(step)["magnetic"] for step in range(4)]
-    )
-    np.testing.assert_array_equal(reader["scalar"][4:], [K] * 4)
+    assert_array_equal(reader["magnetic"][:4], [spectrum(step)["magnetic"] for step in range(4)])
+    assert_array_equal(reader["scalar"][4:], [K] * 4)
 
 
 def test_wrong_rows_and_another_grid_are_refused(tmp_path):
@@ -193,7 +192,7 @@ time.sleep(60)
             for _ in range(killed_after):
                 reader = SeriesReader(path)
                 assert list(reader.step) == list(range(len(reader)))
-                np.testing.assert_array_equal(reader["kinetic"], np.sin(K + reader.step[:, None]))
+                assert_array_equal(reader["kinetic"], np.sin(K + reader.step[:, None]))
             process.send_signal(signal.SIGKILL)
             process.wait()
         rows = len(SeriesReader(path))
@@ -215,10 +214,10 @@ def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
             series.extend([(number, 0.1 * number, {"kinetic": np.sin(K + number)})])
     reader = SeriesReader(path)
     assert reader.beside == {"modes": "k"} and set(reader.variables) == {"kinetic"}
-    np.testing.assert_array_equal(reader.coordinates["modes"], modes)
+    assert_array_equal(reader.coordinates["modes"], modes)
     files = [path, *sorted(tmp_path.glob("spectra.parts/*"))]
     assert len(files) == 7
     for name in files:
         with h5py.File(name, "r", locking=False) as file:
-            np.testing.assert_array_equal(file["modes"][:], modes)
+            assert_array_equal(file["modes"][:], modes)
             assert file["modes"].dims[0][0].name == "/k"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from run_support import fresh
 from storage_support import XYZ, grid, save
 
@@ -36,7 +37,7 @@ def test_numbers_come_back_bit_for_bit(tmp_path_factory, values):
         for step, value in enumerate(values):
             table.append({"energy": np.float64(value), "step": np.int32(step)})
     read = read_columns(path)
-    np.testing.assert_array_equal(read["energy"], np.array(values, dtype=float))
+    assert_array_equal(read["energy"], np.array(values, dtype=float))
     assert read["step"].dtype == np.int64 and list(read["step"]) == list(range(len(values)))
 
 
@@ -85,11 +86,11 @@ def test_other_columns_after_a_restart_fill_with_nan(tmp_path):
     with closing(Table(path, ["step", "time", "helicity"])) as table:
         table.append({"step": 2, "time": 0.2, "helicity": 5.0})
     read = read_columns(path)
-    np.testing.assert_array_equal(read["helicity"], [np.nan, np.nan, 5.0])
-    np.testing.assert_array_equal(read["energy"], [1 / 3, 1 / 4, np.nan])
+    assert_array_equal(read["helicity"], [np.nan, np.nan, 5.0])
+    assert_array_equal(read["energy"], [1 / 3, 1 / 4, np.nan])
     with closing(Table(path, ["step", "time", "helicity"])) as table:
         table.append({"step": 3, "time": 0.3, "helicity": 6.0})
-    np.testing.assert_array_equal(read_columns(path)["helicity"], [np.nan, np.nan, 5.0, 6.0])
+    assert_array_equal(read_columns(path)["helicity"], [np.nan, np.nan, 5.0, 6.0])
 
 
 def test_a_full_disk_leaves_no_partial_row(tmp_path):
@@ -129,8 +130,8 @@ def test_what_a_run_has_written_by_name(folder):
     run = open_run(str(folder))
     assert run.config["grid"]["shape"] == [8, 8, 8] and run.config["model"]["viscosity"] == 1e-3
     assert run.diagnostics["energy"][0] == 0.125
-    np.testing.assert_array_equal(run.spectra["kinetic_energy"], [K**2])
-    np.testing.assert_array_equal(run.spectra.coordinates["k"], K)
+    assert_array_equal(run.spectra["kinetic_energy"], [K**2])
+    assert_array_equal(run.spectra.coordinates["k"], K)
     assert run.state is None and run.provenance == {} and "not started" in repr(run)
     write_state(folder, RunState("running", 3, 0.3, 1.0, 30.0, 5.0, 0.1))
     assert run.state is not None and run.state.step == 3 and "running, step 3" in repr(run)
@@ -146,7 +147,7 @@ def test_snapshots_are_read_lazily_and_grow_with_the_run(folder):
         dataset = Dataset("velocity", velocity + step, grid(4, 4, 4), XYZ)
         save(folder / "snapshots", step, [dataset], {"time": 0.1 * step})
     assert run.snapshots.steps == (0, 10) and repr(run.snapshots) == "<2 snapshots, steps [0, 10]>"
-    np.testing.assert_array_equal(run.snapshots[-1]["velocity"][1, :, 2], velocity[1, :, 2] + 10)
+    assert_array_equal(run.snapshots[-1]["velocity"][1, :, 2], velocity[1, :, 2] + 10)
     assert [snapshot.step for snapshot in run.snapshots[:2]] == [0, 10]
     assert "  snapshots        2, steps 0, 10" in str(run)
     assert "velocity  (3, 4, 4, 4) float64" in str(run.snapshots[0])

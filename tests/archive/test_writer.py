@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from storage_support import ALONE, STAGES, XYZ, grid, in_child, random_field, save, tiny
 
 from simulator.archive import manifest
@@ -59,7 +60,7 @@ def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_pat
         folder = writer.poll()
         time.sleep(0.001)
     assert folder == tmp_path / "00000001" and not writer.outstanding
-    np.testing.assert_array_equal(open_snapshot(folder)["p"][...], np.arange(24.0).reshape(2, 3, 4))
+    assert_array_equal(open_snapshot(folder)["p"][...], np.arange(24.0).reshape(2, 3, 4))
     writer.close()
 
 
@@ -87,15 +88,13 @@ def test_a_lost_lock_stops_the_commit(tmp_path):
         with pytest.raises(RunFailure, match=r"^the lock belongs to node7 now$"):
             save(tmp_path, step, tiny(9), check=check)
     assert committed(tmp_path) == [good] and not clean_leftovers(tmp_path)
-    np.testing.assert_array_equal(open_snapshot(good)["velocity"][...], tiny(1)[0].array)
+    assert_array_equal(open_snapshot(good)["velocity"][...], tiny(1)[0].array)
 
 
 def test_single_precision_rounds_fields_and_nothing_else(tmp_path):
     folder = save(tmp_path, 1, tiny(1), options=Options(single=True))
     snapshot = open_snapshot(folder)
-    np.testing.assert_array_equal(
-        snapshot["velocity"][...], tiny(1)[0].array.astype(np.float32), strict=True
-    )
+    assert_array_equal(snapshot["velocity"][...], tiny(1)[0].array.astype(np.float32), strict=True)
     assert snapshot["time"][()] == 0.1
 
 
@@ -107,8 +106,8 @@ def test_compressed_or_not_the_bits_are_the_same(tmp_path, compression):
     size = (folder / "shards" / "p00000.h5").stat().st_size
     assert (size < 0.5 * values.nbytes) == (compression != "none")
     assert verify(folder).ok
-    np.testing.assert_array_equal(np.asarray(open_snapshot(folder)["u"]), values)
-    np.testing.assert_array_equal(open_snapshot(folder)["u"][1, ::3, 5], values[1, ::3, 5])
+    assert_array_equal(np.asarray(open_snapshot(folder)["u"]), values)
+    assert_array_equal(open_snapshot(folder)["u"][1, ::3, 5], values[1, ::3, 5])
 
 
 def test_attributes_that_json_lacks_and_unknown_options_are_refused_at_once(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
+from numpy.testing import assert_allclose, assert_array_equal
 
 from .blocks import PAGES, ROOT, blocks
 
@@ -68,10 +69,10 @@ def gradients(values: Values) -> None:
     """Central differences with h = 1e-4 err by h^2 and 1e-16 / h, both below 1e-7 of a derivative
     of order one. The variance (a - b)^2 / 4 of an ensemble has the slopes (a - b) / 2 da and
     -(a - b) / 2 db, with each member's da and db."""
-    np.testing.assert_allclose(values["gradient"], values["difference"], rtol=1e-6)
+    assert_allclose(values["gradient"], values["difference"], rtol=1e-6)
     (a, b), (da, db) = values["energies"], values["slopes"]
     assert a > b > 0 and da < 0 and db < 0
-    np.testing.assert_allclose(values["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
+    assert_allclose(values["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
 
 
 def library(values: Values) -> None:
@@ -90,7 +91,7 @@ def trained(values: Values) -> None:
     written."""
     assert values["losses"][-1] < 0.9 * values["losses"][0]
     assert values["after"] < values["before"]
-    np.testing.assert_array_equal(values["taken"], values["learned"])
+    assert_array_equal(values["taken"], values["learned"])
 
 
 def particles(values: Values) -> None:

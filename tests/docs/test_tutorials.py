@@ -7,9 +7,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
+from numpy.testing import assert_allclose
 from run_support import install
 
 from simulator import open_run
@@ -113,9 +113,9 @@ def test_six_parts_of_another_package(tmp_path: Path) -> None:
     runs = [open_run(tmp_path / name) for name in ("once", "twice")]
     moments = [run.series("moments")["moment"] for run in runs]
     assert moments[0].shape == (4, 4) and yaml.safe_load(config)["time"]["integrator"] == "heun"
-    np.testing.assert_allclose(moments[1], moments[0], rtol=1e-12)
+    assert_allclose(moments[1], moments[0], rtol=1e-12)
     energy = [run.diagnostics["energy"] for run in runs]
-    np.testing.assert_allclose(2 * energy[0], moments[0][:, 1], rtol=1e-12)
+    assert_allclose(2 * energy[0], moments[0][:, 1], rtol=1e-12)
 
     smoke = open_run(tmp_path / "smoke").diagnostics
     assert smoke["subgrid_dissipation"][0] > 0

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("optax")
+from numpy.testing import assert_allclose, assert_array_equal
+
 from simulator.archive.manifest import committed
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
@@ -102,7 +104,7 @@ def test_every_number_of_devices_descends_alike(case: Path) -> None:
         found = search(case, opened(case / "task.yaml", f"devices.count={count}"))
         at = found.begin(found.first().xi, 4)
         costs.append([at.cost] + [(at := found.descended(at, 4)).cost for _ in range(3)])
-    np.testing.assert_allclose(costs[1:], [costs[0]] * 2, rtol=1e-10)
+    assert_allclose(costs[1:], [costs[0]] * 2, rtol=1e-10)
     assert costs[0][-1] < costs[0][0] / 50
 
 
@@ -130,7 +132,7 @@ def test_an_ensemble_follows_the_flow(case: Path) -> None:
             np.linalg.norm(part) for part in (own[0] - true, own[1], own[2] - true, own[3])
         )
         sizes.append((error / without, spread / apart, spread / error))
-    np.testing.assert_allclose(ends[1], ends[0], atol=1e-10 * abs(ends[0]).max())
+    assert_allclose(ends[1], ends[0], atol=1e-10 * abs(ends[0]).max())
     assert max(sizes[0][:2]) < 0.1 and 0.5 < sizes[0][2] < 2, sizes
 
 
@@ -288,7 +290,7 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(
     whole, parts, shared = (tmp_path / name for name in ("whole", "parts", "shared"))
     assert finished(case / "own.yaml", whole, 0) == 1 and finished(case / "own.yaml", parts, 15) > 4
     for one, other in zip(outcome(whole), outcome(parts), strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
     rows = outcome(whole)[0]
     if "ensemble" in own:  # four analyses with so few members do not end at the noise
         assert rows[-1, 3] < rows[0, 1] / 100
@@ -299,7 +301,7 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(
         main(["assimilate", str(case / "own.yaml"), "--output", str(shared), "--processes", "2"])
         == 0
     )
-    np.testing.assert_allclose(outcome(shared)[1], outcome(whole)[1], atol=1e-9)
+    assert_allclose(outcome(shared)[1], outcome(whole)[1], atol=1e-9)
     assert (shared / "report.html").exists()
 
 
@@ -330,7 +332,7 @@ def test_observations_of_every_kind(case: Path) -> None:
     ]
     found = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
     for one in found:
-        np.testing.assert_allclose(one.operator(state), one.values[0], rtol=1e-12, atol=1e-14)
+        assert_allclose(one.operator(state), one.values[0], rtol=1e-12, atol=1e-14)
     assert found[2].weight.tolist() == [[0.5], [0.0]]
 
 

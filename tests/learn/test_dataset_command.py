@@ -13,6 +13,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import ROOT
 from sweep_support import together
 
@@ -171,15 +172,15 @@ def test_the_format_of_the_well(study) -> None:
             run = open_run(sweep.folder / hash_)
             assert viscosity == np.float32(run.config["model"]["viscosity"])
             frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
-            np.testing.assert_array_equal(values, np.array(frames, "f4"))
+            assert_array_equal(values, np.array(frames, "f4"))
     stats = read_yaml(folder / "stats.yaml").value
     velocity = velocity.astype(float)
     assert set(stats) == {
         f"{name}{end}" for name in ("mean", "rms", "std") for end in ("", "_delta")
     }
-    np.testing.assert_allclose(stats["std"]["velocity"], velocity.std((0, 1, 2, 3)), rtol=1e-10)
+    assert_allclose(stats["std"]["velocity"], velocity.std((0, 1, 2, 3)), rtol=1e-10)
     increments = (np.diff(velocity, axis=1) ** 2).mean((0, 1, 2, 3)) ** 0.5
-    np.testing.assert_allclose(stats["rms_delta"]["velocity"], increments, rtol=1e-10)
+    assert_allclose(stats["rms_delta"]["velocity"], increments, rtol=1e-10)
 
 
 EVERY = "output.snapshots.every: frames have a constant interval: give a part of time.stop = 0.2"
@@ -238,10 +239,10 @@ def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(
     )
     array = computed.array("velocity")
     assert (array.shape, array.dtype, read) == ((4, 3, 2, 8, 12), whole.dtype, [])
-    np.testing.assert_array_equal(array[1:3, -1, 0, ::-3], whole[1:3, -1, 0, ::-3])
+    assert_array_equal(array[1:3, -1, 0, ::-3], whole[1:3, -1, 0, ::-3])
     assert len(read) == 2
-    np.testing.assert_array_equal(array, whole)
-    np.testing.assert_allclose(array.time, [[0, 0.1, 0.2]] * 4, atol=1e-12)
+    assert_array_equal(array, whole)
+    assert_allclose(array.time, [[0, 0.1, 0.2]] * 4, atol=1e-12)
 
     batches = computed.batches(
         ["velocity", "buoyancy", "model.viscosity"], size=3, frames=2, seed=5
@@ -255,13 +256,13 @@ def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(
             i for i, run in enumerate(computed.runs) if run.values["model.viscosity"] == viscosity
         ]
         (t,) = [t for t in range(2) if np.array_equal(u, whole[i, t : t + 2])]
-        np.testing.assert_array_equal(b, buoyancy[i, t : t + 2])
+        assert_array_equal(b, buoyancy[i, t : t + 2])
         windows.append((i, t))
     assert sorted(windows) == list(np.ndindex(4, 2)) != windows
     again, other = (
         next(iter(computed.batches("velocity", size=8, frames=2, seed=seed))) for seed in (5, 6)
     )
-    np.testing.assert_array_equal(again, [sample[0] for sample in found])
+    assert_array_equal(again, [sample[0] for sample in found])
     assert not np.array_equal(again, other)
     parts = [
         next(iter(computed.batches("buoyancy", size=9, runs=part)))
@@ -322,8 +323,8 @@ def test_a_stream_has_the_values_of_the_snapshots(
     for name in ("velocity", "buoyancy"):
         for streamed in (parts, in_turn):
             found = np.concatenate([part[name] for part in streamed])
-            np.testing.assert_allclose(found, stored(sweep, name)[order], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(parts[0].time, [0, 0.1, 0.2])
+            assert_allclose(found, stored(sweep, name)[order], rtol=0, atol=1e-12)
+    assert_allclose(parts[0].time, [0, 0.1, 0.2])
 
 
 def test_an_unfinished_sweep_is_no_array(study) -> None:

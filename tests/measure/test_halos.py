@@ -3,6 +3,7 @@ pandas and in yt."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import call, write_case
 from scipy.sparse.csgraph import connected_components
 from scipy.special import erf
@@ -50,7 +51,7 @@ def test_friends_are_those_of_all_pairs(slab):
     found, crowding = friends(position, mass, box, reach, slab)
     assert len(set(zip(found, expected, strict=True))) == number == found.max() + 1
     weight = np.where((away <= reach) & (away > 0), 1 - (away / reach) ** 2, 0)
-    np.testing.assert_allclose(crowding, weight @ mass, rtol=0, atol=1e-12)
+    assert_allclose(crowding, weight @ mass, rtol=0, atol=1e-12)
 
 
 def test_a_ball_across_a_corner_is_one_halo():
@@ -72,9 +73,9 @@ def test_a_ball_across_a_corner_is_one_halo():
         and found["number"][0] >= n
         and found["mass"][0] == 2 * found["number"][0]
     )
-    np.testing.assert_array_equal(members[:n], np.arange(n))
+    assert_array_equal(members[:n], np.arange(n))
     assert np.abs((found["center_of_mass"] + 4) % 8 - 4).max() < 0.01
-    np.testing.assert_allclose(found["velocity"][0], drift * n / found["number"][0], rtol=1e-12)
+    assert_allclose(found["velocity"][0], drift * n / found["number"][0], rtol=1e-12)
     assert found["sphere_mass"][0] == pytest.approx(2 * n, rel=0.01)
     assert found["radius"][0] == pytest.approx(8 * (3 / (4 * np.pi * 200)) ** (1 / 3), rel=0.02)
 
@@ -135,7 +136,7 @@ def test_mass_functions_hold_the_collapsed_mass():
         high - low, rel=1e-3
     )
     there = (found["sigma"] > 0.5) & (found["sigma"] < 1.5)
-    np.testing.assert_allclose(found["watson"][there], found["sheth_tormen"][there], rtol=0.25)
+    assert_allclose(found["watson"][there], found["sheth_tormen"][there], rtol=0.25)
     assert np.isnan(found["watson"][found["sigma"] < 0.26]).all()
 
 
@@ -162,17 +163,13 @@ def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path
     other = found_in(tmp_path, *layout.split())
     for one, two in zip(catalogues(found), catalogues(other), strict=True):
         for name in ("id", "number", "mass"):
-            np.testing.assert_array_equal(one.columns[name], two.columns[name])
-        np.testing.assert_array_equal(
-            one.tables["particles"]["ids"], two.tables["particles"]["ids"]
-        )
+            assert_array_equal(one.columns[name], two.columns[name])
+        assert_array_equal(one.tables["particles"]["ids"], two.tables["particles"]["ids"])
         for name, values in one.columns.items():
-            np.testing.assert_allclose(
-                two.columns[name], values, rtol=1e-6, atol=1e-6, err_msg=name
-            )
+            assert_allclose(two.columns[name], values, rtol=1e-6, atol=1e-6, err_msg=name)
     maps, others = (open_run(run).series("projections") for run in (found, other))
     for plane in maps:
-        np.testing.assert_allclose(others[plane], maps[plane], rtol=1e-7)
+        assert_allclose(others[plane], maps[plane], rtol=1e-7)
 
 
 def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
@@ -192,10 +189,10 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
     yt = pytest.importorskip("yt")
     halo = yt.load(str(path))
     mass = halo.all_data()["halos", "particle_mass"].to("Msun")
-    np.testing.assert_allclose(np.sort(mass)[::-1], last.columns["mass"], rtol=1e-4)
-    np.testing.assert_allclose(halo.domain_width.to("Mpccm/h"), 64, rtol=1e-4)
+    assert_allclose(np.sort(mass)[::-1], last.columns["mass"], rtol=1e-4)
+    assert_allclose(halo.domain_width.to("Mpccm/h"), 64, rtol=1e-4)
     pytest.importorskip("tables")
-    np.testing.assert_array_equal(pandas.read_hdf(path, "catalogue")["id"], last.columns["id"])
+    assert_array_equal(pandas.read_hdf(path, "catalogue")["id"], last.columns["id"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE
+from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
 from simulator.archive.series_recorder import measured_series
@@ -71,7 +72,7 @@ def test_the_densest_point_lies_between_the_grid_points(text):
     """The maximum of the series of modes is that of the function, which has only the modes 0 to 2:
     to round-off of a place at which the slope vanishes, sqrt(1e-16 rho / curvature)."""
     at = [found(text, 1)[f"profiles/center_{axis}"] for axis in "xyz"]
-    np.testing.assert_allclose(at, PLACE, atol=1e-7)
+    assert_allclose(at, PLACE, atol=1e-7)
     peak = 4.7 ** (2 if text is WAVE else 1)
     assert found(text, 1)["profiles/peak_density"] == pytest.approx(peak, rel=1e-12)
 
@@ -106,9 +107,9 @@ def test_planes_through_the_maximum(devices):
     run_of = run(WAVE, 1)
     x, y, z = np.unravel_index(rho.argmax(), rho.shape)
     for name, plane in (("xy", rho[:, :, z]), ("xz", rho[:, y]), ("yz", rho[x])):
-        np.testing.assert_allclose(values[f"slices/density/{name}"], plane, rtol=1e-13)
+        assert_allclose(values[f"slices/density/{name}"], plane, rtol=1e-13)
     places = [values[f"slices/density/place_{axis}"] for axis in "xyz"]
-    np.testing.assert_allclose(places, np.array([x, y, z]) * run_of.grid.spacing, rtol=1e-13)
+    assert_allclose(places, np.array([x, y, z]) * run_of.grid.spacing, rtol=1e-13)
 
 
 @pytest.mark.parametrize("text", [WAVE, GAS], ids=["wave", "gas"])
@@ -118,13 +119,11 @@ def test_projections_and_histograms_against_the_field(text):
     values = found(text, 1)
     for i, plane in enumerate(("yz", "xz", "xy")):
         expected = rho.sum(i) * grid.spacing[i]
-        np.testing.assert_allclose(values[f"projections/density/{plane}"], expected, rtol=1e-12)
+        assert_allclose(values[f"projections/density/{plane}"], expected, rtol=1e-12)
     # Of bins that no value lies on the edge of, numpy's counts.
     counts, _ = np.histogram(np.log10(rho / rho.mean()), 24, (-3, 2))
     width = 5 / 24
-    np.testing.assert_allclose(
-        values["histograms/log_density"] * width * rho.size, counts, atol=1e-9
-    )
+    assert_allclose(values["histograms/log_density"] * width * rho.size, counts, atol=1e-9)
     assert values["histograms/log_density"].sum() * width == pytest.approx(1, rel=1e-12)
     assert values["histograms/log_density_mass"].sum() * width == pytest.approx(1, rel=1e-12)
 
@@ -140,7 +139,7 @@ def test_four_devices_measure_the_same_and_send_no_field(text):
     four = found(text, 4)
     assert one.keys() == four.keys()
     for name, values in one.items():
-        np.testing.assert_allclose(four[name], values, rtol=1e-11, atol=1e-13, err_msg=name)
+        assert_allclose(four[name], values, rtol=1e-11, atol=1e-13, err_msg=name)
     simulation = run(text, 4)
     for kind in KINDS:
         for what, traffic in collectives(compiled(text, 4, kind)).items():
@@ -155,13 +154,13 @@ def test_a_flat_box_has_a_densest_point_too():
     fields = '{"density": 2 + jnp.cos(x - 1.3) + 0 * y + 0 * z, "velocity": (0 * x + 0 * y + 0 * z,) * 3}'
     simulation = cases.simulation(text, OUTPUT[0], python=fields)
     got = jax.jit(measured_series(simulation)["profiles"].compute)(simulation.state)
-    np.testing.assert_allclose([got[f"center_{a}"] for a in "xyz"], (1.3, 0, 0), atol=1e-7)
+    assert_allclose([got[f"center_{a}"] for a in "xyz"], (1.3, 0, 0), atol=1e-7)
 
 
 def test_the_shells_reach_from_the_spacing_to_half_the_box():
     edges = profile_edges(Grid((32, 16, 1), (2.0, 3.0, 0.1)), 4)
-    np.testing.assert_allclose(edges, np.geomspace(2 / 32, 1, 5))
-    np.testing.assert_allclose(profile_edges(Grid((8, 8, 8)), 2, (0.1, 10.0)), [0.1, 1, 10])
+    assert_allclose(edges, np.geomspace(2 / 32, 1, 5))
+    assert_allclose(profile_edges(Grid((8, 8, 8)), 2, (0.1, 10.0)), [0.1, 1, 10])
 
 
 @pytest.mark.slow
@@ -189,8 +188,8 @@ time: {stop: 1.0, max_dt: 0.05}
         assert set(names) <= got.keys()
         if kind == "profiles":
             whole, gas, waves = (got[name] for name in names)
-            np.testing.assert_allclose(gas + waves, whole, rtol=1e-12)
-            np.testing.assert_allclose(gas[np.isfinite(gas)], 0.01, rtol=1e-12)
+            assert_allclose(gas + waves, whole, rtol=1e-12)
+            assert_allclose(gas[np.isfinite(gas)], 0.01, rtol=1e-12)
 
 
 LIGHT = 7.0
@@ -248,7 +247,7 @@ def test_particles_cross_where_they_drift(devices: int) -> None:
     for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
         share = crosses * (1 - abs(x - i - p)) * (1 - abs(y - j - q)) * records["mass"][0] * 48 / 36
         np.add.at(wanted, ((i + p) % 8, (j + q) % 6), share)
-    np.testing.assert_allclose(row["dark_density/xy"], wanted, rtol=0, atol=1e-9 * wanted.max())
+    assert_allclose(row["dark_density/xy"], wanted, rtol=0, atol=1e-9 * wanted.max())
     assert (
         abs(wanted.mean() - (row["farthest"] - row["nearest"] + VELOCITY[2] * (end - begin)))
         < 2 / 3

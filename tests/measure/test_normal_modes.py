@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flow_support import flow
 from measuring import row, with_values
+from numpy.testing import assert_allclose
 
 from simulator.physics.models import outputs
 from simulator.spectral import Local
@@ -63,9 +64,9 @@ def test_parts_add_up_in_every_shell(name, count):
     found = row(simulation, "cospectra")
     total = spectra["kinetic_energy"] + spectra.get("potential_energy", 0)
     summed = found["wave_energy"] + found["vortical_energy"] + found.get("shear_energy", 0)
-    np.testing.assert_allclose(summed, total, rtol=1e-12)
+    assert_allclose(summed, total, rtol=1e-12)
     both = found["wave_up_energy"] + found["wave_down_energy"]
-    np.testing.assert_allclose(both, found["wave_energy"], rtol=1e-12, atol=1e-16)
+    assert_allclose(both, found["wave_energy"], rtol=1e-12, atol=1e-16)
     assert (found["wave_up_energy"] > -1e-16).all() and (found["wave_down_energy"] > -1e-16).all()
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import simulate, write_case
 
 from simulator import open_run
@@ -26,10 +27,10 @@ def test_moments_are_those_of_the_samples_that_count_and_of_few_there_is_no_erro
     samples = np.random.default_rng(1).standard_normal((100, 3)) + np.array([1e6, 0, 5])
     on = np.arange(100) >= 37
     found = results(all_of(jnp.asarray(samples), jnp.asarray(on)))
-    np.testing.assert_allclose(found["mean"], samples[37:].mean(0), rtol=1e-14, atol=1e-15)
+    assert_allclose(found["mean"], samples[37:].mean(0), rtol=1e-14, atol=1e-15)
     # About a mean of 1e6 the squares of deviations keep 16 - 6 digits (Welford; the naive sum would
     # keep 4).
-    np.testing.assert_allclose(found["variance"], samples[37:].var(0, ddof=1), rtol=1e-9)
+    assert_allclose(found["variance"], samples[37:].var(0, ddof=1), rtol=1e-9)
     found = results(all_of(jnp.ones((5, 1)), jnp.ones(5, bool)))
     assert found["mean"] == 1 and found["variance"] == 0 and np.isnan(found["error"])
     assert np.isnan(results(empty(1))["mean"])
@@ -42,9 +43,9 @@ def test_levels_hold_the_means_of_blocks():
         length = 2**level
         blocks = samples[: 67 // length * length].reshape(-1, length, 2).mean(1)
         assert moments.blocks[level] == len(blocks)
-        np.testing.assert_allclose(moments.mean[level], blocks.mean(0), atol=1e-15)
+        assert_allclose(moments.mean[level], blocks.mean(0), atol=1e-15)
         squares = ((blocks - blocks.mean(0)) ** 2).sum(0)
-        np.testing.assert_allclose(moments.squares[level], squares, rtol=1e-12)
+        assert_allclose(moments.squares[level], squares, rtol=1e-12)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.9])
@@ -86,15 +87,11 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     assert len(whole) == 51
     rows = run.diagnostics["time"] > 0.3 - 1e-9
     assert last["samples"] == rows.sum() == 36
-    np.testing.assert_allclose(
-        last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13
-    )
+    assert_allclose(last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13)
     spectra = run.spectra["kinetic_energy"][rows]
-    np.testing.assert_allclose(
-        last["mean/spectrum/kinetic_energy"], spectra.mean(0), rtol=1e-12, atol=1e-18
-    )
+    assert_allclose(last["mean/spectrum/kinetic_energy"], spectra.mean(0), rtol=1e-12, atol=1e-18)
     variance = last["variance/spectrum/kinetic_energy"]
-    np.testing.assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
+    assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
     assert means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
     drawn = [
@@ -127,17 +124,17 @@ def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
     for folder, steps in ((whole, 5), (parts, 3), (parts, 5)):
         assert simulation(folder, steps).run() == 0
     run = open_run(whole)
-    np.testing.assert_array_equal(run.series("field_statistics")["samples"], [0, 0, 1, 2, 3, 4])
+    assert_array_equal(run.series("field_statistics")["samples"], [0, 0, 1, 2, 3, 4])
     assert not run.snapshots[1]["velocity_mean"][:].any()
     last = run.snapshots[-1]
     for name in ("velocity", "speed"):
         samples = np.array([s[name][:] for s in run.snapshots[2:]])
-        np.testing.assert_allclose(last[f"{name}_mean"][:], samples.mean(0), atol=1e-15)
+        assert_allclose(last[f"{name}_mean"][:], samples.mean(0), atol=1e-15)
         variance = samples.var(0, ddof=1)
-        np.testing.assert_allclose(last[f"{name}_variance"][:], variance, rtol=1e-11, atol=1e-15)
+        assert_allclose(last[f"{name}_variance"][:], variance, rtol=1e-11, atol=1e-15)
         for kind in ("mean", "variance"):
             key = f"{name}_{kind}"
-            np.testing.assert_array_equal(open_run(parts).snapshots[-1][key][:], last[key][:])
+            assert_array_equal(open_run(parts).snapshots[-1][key][:], last[key][:])
 
 
 @pytest.mark.spmd
@@ -148,11 +145,9 @@ def test_a_run_that_ended_between_samples_has_the_same_ones_when_it_goes_on(tmp_
     for folder, steps in ((whole, 6), (parts, 5), (parts, 6)):
         assert simulation(folder, steps, cadence=2).run() == 0
     series = open_run(parts).series("field_statistics")
-    np.testing.assert_array_equal(series.step, [0, 2, 4, 5, 6])
-    np.testing.assert_array_equal(series["samples"], [0, 1, 2, 2, 3])
-    np.testing.assert_array_equal(
-        open_run(whole).series("field_statistics")["samples"], [0, 1, 2, 3]
-    )
+    assert_array_equal(series.step, [0, 2, 4, 5, 6])
+    assert_array_equal(series["samples"], [0, 1, 2, 2, 3])
+    assert_array_equal(open_run(whole).series("field_statistics")["samples"], [0, 1, 2, 3])
     last, expected = (open_run(folder).snapshots[-1] for folder in (parts, whole))
     for key in ("velocity_mean", "velocity_variance"):
-        np.testing.assert_array_equal(last[key][:], expected[key][:])
+        assert_array_equal(last[key][:], expected[key][:])

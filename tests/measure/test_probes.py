@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flow_support import flow, python_flow
+from numpy.testing import assert_allclose, assert_array_equal
 
 from simulator import open_run
 from simulator.analysis.frequencies import (
@@ -69,7 +70,7 @@ def test_values_are_those_of_the_fourier_series():
         expected = np.einsum("xyz,x,y,z->", modes, *phases)
         assert found[1] == pytest.approx(expected.real, abs=1e-13)
         for axis, cut in (("x", values[:, 7, 9]), ("y", values[3, :, 9]), ("z", values[3, 7, :])):
-            np.testing.assert_allclose(row[f"along_{axis}/{name}"], cut, atol=1e-13)
+            assert_allclose(row[f"along_{axis}/{name}"], cut, atol=1e-13)
 
 
 def test_a_plane_has_two_axes():
@@ -88,7 +89,7 @@ def test_a_plane_has_two_axes():
     measured = measured_series(simulation)["probes"]
     grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
     row = measured.compute(simulation.state)
-    np.testing.assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)
+    assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)
     assert row["vorticity"][0] == pytest.approx(float(grid[4, 5]), abs=1e-13)
     assert measured.coordinates["line_y"].tolist() == pytest.approx(np.arange(10) * 0.4)
 
@@ -123,7 +124,7 @@ def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
         )
         assert run.run() == 0
     series = open_run(tmp_path / "run").series("probes")
-    np.testing.assert_array_equal(series.step, np.arange(161))
+    assert_array_equal(series.step, np.arange(161))
     found = probe_spectrum(series, "line/buoyancy")
     assert isinstance(found, WaveSpectrum)
     resolution = 2 * np.pi / duration
@@ -161,9 +162,7 @@ def test_the_sign_of_k_is_the_direction_of_travel():
     in_time = frequency_spectrum(time, values)
     assert in_time.energy.sum() * found.omega[1] == pytest.approx(1 / 2 + 1 / 8, rel=1e-12)
     at_first = frequency_spectrum(time, values[:, :1])
-    np.testing.assert_allclose(
-        alone.energy[alone.omega > 0, 0].sum(), at_first.energy[1:].sum(), rtol=1e-9
-    )
+    assert_allclose(alone.energy[alone.omega > 0, 0].sum(), at_first.energy[1:].sum(), rtol=1e-9)
     for k, frequency, energy in ((3, omega, 1 / 2), (-5, 2 * omega, 1 / 8)):
         column = found.energy[:, found.k == k].ravel()
         assert column.sum() * steps == pytest.approx(energy, rel=1e-12)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flow_support import flow, measured
 from measuring import on_grid, row, slopes, with_values
+from numpy.testing import assert_allclose
 
 from simulator.measure.strain import EIGENVALUES, eigensystem
 
@@ -37,11 +38,11 @@ def test_the_eigensystem_is_lapacks():
     values = np.stack(found)
     v = np.stack([np.stack(e) for e in frame])
     expected = np.linalg.eigvalsh(s)[:, ::-1].T
-    np.testing.assert_allclose(values, expected, atol=2e-14)
+    assert_allclose(values, expected, atol=2e-14)
     assert abs(values.sum(0) - numbers[:3].sum(0)).max() < 1e-14
-    np.testing.assert_allclose(np.einsum("nij,ejn->ein", s, v), values[:, None] * v, atol=2e-14)
+    assert_allclose(np.einsum("nij,ejn->ein", s, v), values[:, None] * v, atol=2e-14)
     products = np.einsum("ejn,fjn->efn", v, v)
-    np.testing.assert_allclose(products, np.eye(3)[..., None] * np.ones(200), atol=2e-15)
+    assert_allclose(products, np.eye(3)[..., None] * np.ones(200), atol=2e-15)
 
 
 @pytest.mark.spmd
@@ -60,16 +61,16 @@ def test_densities_are_numpys():
     points = rates[..., 0].size
     for i, name in enumerate(EIGENVALUES):
         counts = np.histogram(rates[..., i] / rms, np.linspace(-5, 5, 12))[0]
-        np.testing.assert_allclose(found[name] * points * 10 / 11, counts, atol=1e-9)
+        assert_allclose(found[name] * points * 10 / 11, counts, atol=1e-9)
         assert found[f"{name}_mean"] == pytest.approx(rates[..., i].mean(), abs=1e-13 * rms)
         for vector, components in vectors.items():
             along = np.einsum("i...,...i->...", components, frame[..., i])
             cosine = abs(along) / np.linalg.norm(components, axis=0)
             counts = np.histogram(cosine, np.linspace(0, 1, 12))[0]
-            np.testing.assert_allclose(found[f"{vector}_{name}"] * points / 11, counts, atol=1e-9)
+            assert_allclose(found[f"{vector}_{name}"] * points / 11, counts, atol=1e-9)
     shape = -3 * np.sqrt(6) * rates.prod(-1) / (rates**2).sum(-1) ** 1.5
     counts = np.histogram(shape, np.linspace(-1, 1, 12))[0]
-    np.testing.assert_allclose(found["s_star"] * points * 2 / 11, counts)
+    assert_allclose(found["s_star"] * points * 2 / 11, counts)
     assert abs(sum(found[f"{e}_mean"] for e in EIGENVALUES)) < 1e-14 * rms
     stretching = sum(found[f"stretching_{e}"] for e in EIGENVALUES)
     assert stretching == pytest.approx(-4 * found["strain_product"], rel=1e-11)  # Betchov
@@ -82,13 +83,13 @@ def test_plane_shear_has_no_third_direction():
     sine = np.zeros((3, *SHAPE))
     sine[1] = np.sin(2 * np.pi * np.arange(SHAPE[0]) / SHAPE[0])[:, None, None]
     found = row(simulation, "strain", with_values(simulation, velocity=sine))
-    np.testing.assert_allclose(found["s_star"], [0, 0, 2.5, 0, 0], atol=1e-12)
+    assert_allclose(found["s_star"], [0, 0, 2.5, 0, 0], atol=1e-12)
     for name, expected in (
         ("alpha", [5, 0, 0, 0, 0]),
         ("beta", [0, 0, 0, 0, 5]),
         ("gamma", [5, 0, 0, 0, 0]),
     ):
-        np.testing.assert_allclose(found[f"vorticity_{name}"], expected, atol=1e-12)
+        assert_allclose(found[f"vorticity_{name}"], expected, atol=1e-12)
     mean = np.abs(np.cos(np.arange(12) * np.pi / 6)).mean() / 2
     assert found["alpha_mean"] == pytest.approx(mean, rel=1e-13)
     assert abs(found["beta_mean"]) < 1e-15
@@ -115,7 +116,7 @@ def test_counts_are_numpys():
     for name, (first, second) in units.items():
         counts, _, _ = np.histogram2d(first.ravel(), second.ravel(), (edges, edges))
         found = got[name] * speed.size * (6 / 21) ** 2
-        np.testing.assert_allclose(found, counts, atol=1e-9, err_msg=name)
+        assert_allclose(found, counts, atol=1e-9, err_msg=name)
         assert found.sum() > 0.9 * speed.size
         for axis, (given, other) in enumerate(((first, second), (second, first))):
             names = name.split("_")[:: 1 if axis == 0 else -1]
@@ -125,7 +126,7 @@ def test_counts_are_numpys():
             sums = np.histogram(given, edges, weights=other * scale + mean)[0]
             expected = np.where(points > 0, sums / np.maximum(points, 1), np.nan)
             mean_given = got[f"{names[1]}_given_{names[0]}"]
-            np.testing.assert_allclose(mean_given, expected, rtol=1e-11, atol=1e-12 * scale)
+            assert_allclose(mean_given, expected, rtol=1e-11, atol=1e-12 * scale)
     assert got["Q_scale"] == pytest.approx(unit, rel=1e-12)
     assert abs(got["Q_mean"]) < 1e-13 * unit and abs(got["R_mean"]) < 1e-13 * unit**1.5
     assert got["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)

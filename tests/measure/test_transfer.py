@@ -11,6 +11,7 @@ import pytest
 from flow_support import flow, python_flow
 from flow_support import measured as columns_of
 from measuring import MODELS, STARTS, on_grid, row, with_values
+from numpy.testing import assert_allclose
 
 from simulator.archive.series_recorder import measured_series
 from simulator.measure.transfer import band_edges
@@ -45,11 +46,11 @@ def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_l
     found = row(turbulent, "helicity")
     spectrum = np.asarray(turbulent.spectra(turbulent.state)["kinetic_energy"])
     both = found["energy/positive"] + found["energy/negative"]
-    np.testing.assert_allclose(both, spectrum, rtol=1e-12, atol=1e-18)
+    assert_allclose(both, spectrum, rtol=1e-12, atol=1e-18)
     for kind in ("transfer", "flux"):
         expected = advective[f"{kind}/kinetic_energy"]
         both = found[f"{kind}/positive"] + found[f"{kind}/negative"]
-        np.testing.assert_allclose(both, expected, rtol=0, atol=1e-12 * abs(expected).max())
+        assert_allclose(both, expected, rtol=0, atol=1e-12 * abs(expected).max())
     columns = jax.device_get(turbulent.diagnostics(turbulent.state))
     assert found["helicity"].sum() == pytest.approx(float(columns["helicity"]), rel=1e-12)
     found = row(turbulent, "shell_to_shell")["transfer"]
@@ -57,8 +58,8 @@ def test_both_signs_and_rows_add_up_to_the_transfer_and_what_one_gains_another_l
     edges = band_edges(layout.shells, 2)
     whole = advective["transfer/kinetic_energy"] * layout.shell_width
     expected = np.add.reduceat(whole, edges[:-1])
-    np.testing.assert_allclose(found.sum(1), expected, rtol=0, atol=1e-12 * abs(found).max())
-    np.testing.assert_allclose(found, -found.T, rtol=0, atol=1e-12 * abs(found).max())
+    assert_allclose(found.sum(1), expected, rtol=0, atol=1e-12 * abs(found).max())
+    assert_allclose(found, -found.T, rtol=0, atol=1e-12 * abs(found).max())
     assert edges[-1] == layout.shells and (np.diff(edges) > 0).all()
 
 
@@ -99,7 +100,7 @@ def test_transfers_of_a_gas_are_the_change_of_the_spectrum(tmp_path, gamma, coun
     expected = np.asarray(change(fields)) * layout.shell_width
     total = sum(found[f"transfer/{name}"] for name in ("kinetic_energy", "pressure", "gravity"))
     size = abs(found["transfer/kinetic_energy"]).max()
-    np.testing.assert_allclose(total, expected, rtol=0, atol=1e-12 * size)
+    assert_allclose(total, expected, rtol=0, atol=1e-12 * size)
     assert abs(found["transfer/kinetic_energy"].sum()) < 1e-13 * size
     assert min(abs(found[f"transfer/{n}"]).max() for n in ("pressure", "gravity")) > 1e-3 * size
 
@@ -192,9 +193,7 @@ def test_maps_add_up_to_the_spectra_of_both_directions(kind):
             (0, "parallel", "perpendicular"),
         ):
             spectrum = rows["spectra"][f"{direction}/{name}"]
-            np.testing.assert_allclose(
-                plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15
-            )
+            assert_allclose(plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15)
 
 
 def test_magnetic_spectra_and_scalar_fluxes_add_up():
@@ -211,8 +210,8 @@ def test_magnetic_spectra_and_scalar_fluxes_add_up():
     plus = others["elsasser_plus"]
     minus = others["elsasser_minus"]
     total = spectra["kinetic_energy"] + spectra["magnetic_energy"]
-    np.testing.assert_allclose(plus + minus, total, rtol=1e-12)
-    np.testing.assert_allclose(plus - minus, others["cross_helicity"], rtol=1e-12, atol=1e-14)
+    assert_allclose(plus + minus, total, rtol=1e-12)
+    assert_allclose(plus - minus, others["cross_helicity"], rtol=1e-12, atol=1e-14)
     # To means over the grid, and that of buoyancy along e to the column.
     for kind, name in (("navier_stokes", "dye"), ("boussinesq", "buoyancy")):
         simulation, found, rows = started(kind)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from simulator.measure.volume import Camera, TransferFunction, Volume
 from simulator.spectral import Grid, make_transform
@@ -66,7 +67,7 @@ def test_the_optical_depth_of_a_blob(view):
     exact = exact_depth(camera)
     n = 48
     most = 5 / 8 / (n * WIDTH) ** 2 + np.exp(-8)
-    np.testing.assert_allclose(depth(camera, n), exact, atol=most * exact.max())
+    assert_allclose(depth(camera, n), exact, atol=most * exact.max())
 
 
 def test_its_error_falls_with_the_square_of_the_spacing():
@@ -84,7 +85,7 @@ def test_a_blob_that_is_one_colour_sends_out_what_it_absorbs():
         jax.jit(Volume(layout, Camera(size=(40, 40)), (LINEAR,)).light)(placed(layout, blob))
     )
     for channel, colour in enumerate((1.0, 0.5, 0.25)):
-        np.testing.assert_allclose(light[..., channel], colour * (1 - light[..., 3]), atol=1e-13)
+        assert_allclose(light[..., channel], colour * (1 - light[..., 3]), atol=1e-13)
 
 
 def test_a_high_peak_does_not_hide_its_surroundings():
@@ -93,7 +94,7 @@ def test_a_high_peak_does_not_hide_its_surroundings():
     layout = physical((32, 32, 32), 1)
     (table,) = Volume(layout).tables(placed(layout, lambda *x: blob(*x) + 3000 * blob(*x) ** 30))
     mean = 0.0155 + 3000 * 0.0155 / 30**1.5  # (2 pi)^(3/2) WIDTH^3 for each Gaussian
-    np.testing.assert_allclose(table[1:, 0] / table[:-1, 0], table[1, 0] / table[0, 0], rtol=1e-12)
+    assert_allclose(table[1:, 0] / table[:-1, 0], table[1, 0] / table[0, 0], rtol=1e-12)
     assert (
         abs(table[0, 0] / mean - 1) < 0.02
         and table[-1, 0] > 100 * table[0, 0]
@@ -141,7 +142,7 @@ def test_the_same_pixels_on_any_devices(shape, view, media):
         )
     assert np.ptp(pictures[0]) > 50  # there is something to see
     for picture in pictures[1:]:
-        np.testing.assert_array_equal(picture, pictures[0])
+        assert_array_equal(picture, pictures[0])
 
 
 def test_depths_of_several_fields_add_and_their_colours_mix():
@@ -168,11 +169,11 @@ def test_depths_of_several_fields_add_and_their_colours_mix():
         return np.asarray(jax.jit(volume.light)(*(values for _, values in media)))
 
     both = light((linear(red, 1 / 3), values), (linear(blue, 2 / 3), values))
-    np.testing.assert_allclose(both, light((linear(mean, 1.0), values)), atol=1e-13)
+    assert_allclose(both, light((linear(mean, 1.0), values)), atol=1e-13)
     turned = light(
         (linear(blue, 2 / 3), values), (linear(red, 1 / 3), values), (linear(mean, 1.0), nothing)
     )
-    np.testing.assert_allclose(turned, both, atol=1e-13)
+    assert_allclose(turned, both, atol=1e-13)
 
 
 @pytest.mark.parametrize("azimuth", [0, 90, 180])

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
+from numpy.testing import assert_allclose
 
 from simulator.archive.series_recorder import measured_series
 from simulator.physics.models import outputs
@@ -137,7 +138,7 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     viscosity = -(force[0] / np.where(known, u[0], 1)).real[known] / k[known] ** 2
     scale = 0.441 * 1.4**-1.5 * np.sqrt(energy / 5)
     expected = scale * (1 + 34.5 * np.exp(-3.03 * 5 / np.minimum(k[known], 5)))
-    np.testing.assert_allclose(viscosity, expected, rtol=1e-12)
+    assert_allclose(viscosity, expected, rtol=1e-12)
     without = copy(les.model)
     without.transported = ()
     rate = float(les.model.closure.fastest_damping(without, les.state.fields))
@@ -208,7 +209,7 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
         )
 
     rates, extra, force, spectra, rate, slower = terms(fields)
-    np.testing.assert_allclose(extra, force, atol=1e-13)
+    assert_allclose(extra, force, atol=1e-13)
     linear = linear_terms(model)
     change = {n: float(layout.inner(f, rates[n] + linear[n] * f).sum()) for n, f in fields.items()}
     weights = {"velocity": 1.0, "magnetic": 1.0, "buoyancy": 1 / 2.0, "dye": 0.0}

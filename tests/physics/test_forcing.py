@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
+from numpy.testing import assert_allclose, assert_array_equal
 
 from simulator.equations import Equation, Field
 from simulator.physics.forcing import FORCINGS
@@ -54,9 +55,7 @@ def test_a_band_holds_one_of_each_pair_of_modes_that_lie_in_it_and_are_kept():
     for wanted in (1, 2):
         inside = np.asarray(in_band(layout, (wanted * unit, wanted * unit)))
         k2 = np.asarray(layout.k_squared())
-        np.testing.assert_array_equal(
-            inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask)
-        )
+        assert_array_equal(inside, np.isclose(k2, (wanted * unit) ** 2) & np.asarray(layout.mask))
     # `dealias: spherical` keeps the modes with sum (2 n_i / N_i)^2 < 8/9: 7.5^2 / 16^2 < 2/9 < 8^2
     # / 16^2.
     grid = replace(Grid.of((16, 16, 16), (2 * np.pi,) * 3), dealias="spherical")
@@ -98,17 +97,17 @@ def test_steady_forces_have_the_values_of_their_formulas(count):
     zero = np.zeros_like(x)
     kolmogorov = [0.7 * np.sin(2 * y), zero, zero]
     found = force("kolmogorov", amplitude=0.7, wavenumber=2, count=count)
-    np.testing.assert_allclose(found, kolmogorov, atol=1e-14)
+    assert_allclose(found, kolmogorov, atol=1e-14)
     ratio = GRID.box[1] / GRID.box[0]
     green = [np.sin(x) * np.cos(y) * np.cos(z), -ratio * np.cos(x) * np.sin(y) * np.cos(z), zero]
-    np.testing.assert_allclose(force("taylor_green", count=count), green, atol=1e-14)
+    assert_allclose(force("taylor_green", count=count), green, atol=1e-14)
     a, b, c = 1.5, -0.4, 0.8
     abc = [
         a * np.sin(z) + c * np.cos(y),
         b * np.sin(x) + a * np.cos(z),
         c * np.sin(y) + b * np.cos(x),
     ]
-    np.testing.assert_allclose(force("abc", A=a, B=b, C=c, count=count), abc, atol=1e-14)
+    assert_allclose(force("abc", A=a, B=b, C=c, count=count), abc, atol=1e-14)
 
 
 CODE = """
@@ -135,11 +134,11 @@ def test_python(code, count):
     found = force(
         "python", path=code, function="shear", parameters={"strength": 2.0}, time=0.4, count=count
     )
-    np.testing.assert_allclose(found[0], 2 * np.sin(y) * np.cos(0.4), atol=1e-14)
+    assert_allclose(found[0], 2 * np.sin(y) * np.cos(0.4), atol=1e-14)
     assert abs(found[1:]).max() < 1e-15
     # What a solenoidal field cannot take is removed; the mean stays.
     found = force("python", path=code, function="compressive", count=count)
-    np.testing.assert_allclose(found, np.reshape([0, 1, 0], (3, 1, 1, 1)) + 0 * found, atol=1e-14)
+    assert_allclose(found, np.reshape([0, 1, 0], (3, 1, 1, 1)) + 0 * found, atol=1e-14)
 
 
 def test_constant_power_is_exact_at_every_evaluation_and_gained_to_the_integrators_order():
@@ -232,11 +231,11 @@ def test_noise_knows_seed_mode_and_step_only():
             forcing.renewed(forcing.memory(), jnp.int64(step), jnp.float64(0.1))["forcing"]
         )
 
-    np.testing.assert_array_equal(at(one, 7), at(same, 7))
+    assert_array_equal(at(one, 7), at(same, 7))
     assert abs(at(one, 7) - at(one, 8)).min() > 0
     assert abs(np.asarray(one.memory()["forcing"] - other.memory()["forcing"])).min() > 0
     fields = [force("ornstein_uhlenbeck", count=n, **{**NOISE, "band": [1.0, 3.5]}) for n in (1, 4)]
-    np.testing.assert_allclose(fields[0], fields[1], atol=1e-14)
+    assert_allclose(fields[0], fields[1], atol=1e-14)
     assert abs(fields[0]).max() > 0.1
 
 

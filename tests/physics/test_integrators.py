@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation
+from numpy.testing import assert_allclose
 
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.stepping import INTEGRATORS
@@ -82,7 +83,7 @@ def test_linear_terms_are_exact(name, linear):
 
     dt = jnp.float64(0.3)
     found = integrator.step(u, jnp.float64(0), dt, nothing(u, 0), nothing, Evolved(u=linear))["u"]
-    np.testing.assert_allclose(found, u["u"] * np.exp(np.asarray(linear) * 0.3), rtol=1e-14)
+    assert_allclose(found, u["u"] * np.exp(np.asarray(linear) * 0.3), rtol=1e-14)
 
 
 class AdamsBashforth(Multistep):
@@ -292,7 +293,7 @@ def test_any_motion_converges_with_second_order(name: str) -> None:
         for n in (64, 128, 256)
     ]
     ratio = np.asarray((ends[0] - ends[1]) / (ends[1] - ends[2]))
-    np.testing.assert_allclose(ratio, 4, atol=0.3)
+    assert_allclose(ratio, 4, atol=0.3)
 
 
 MATTER = """\
@@ -325,6 +326,6 @@ def test_steps_end_where_asked_on_any_devices(name: str) -> None:
     assert abs(velocity.sum(1)).max() < 1e-12 * abs(velocity).sum()
     state = advanced(runs[0], jax.tree.map(jnp.copy, runs[0].state), background.time_of(0.5))
     grown = [float(background.growing(t).first) for t in np.asarray(runs[0].time_step.ends)]
-    np.testing.assert_allclose(np.diff(grown), (grown[-1] - grown[0]) / 5, rtol=1e-6)
+    assert_allclose(np.diff(grown), (grown[-1] - grown[0]) / 5, rtol=1e-6)
     state = advanced(runs[0], state, stop)
     assert (int(state.step), float(state.time)) == (6, stop)

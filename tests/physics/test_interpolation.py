@@ -12,6 +12,7 @@ from gravity_cases import by_id
 from gravity_cases import by_id as in_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from particle_cases import LAYOUTS, domain, random_positions, shared_out, transform
 
 from simulator.physics.particles.interpolation import REACH, Sampler
@@ -55,7 +56,7 @@ def test_at_the_points_of_the_grid_it_is_exact(kind):
     axes = (np.arange(n) * h for n, h in zip(t.grid.shape, t.grid.spacing, strict=True))
     position = jnp.asarray(np.stack(np.meshgrid(*axes)).reshape(3, -1))
     found = jax.jit(Sampler(t, kind).__call__)(coefficients(t), position)
-    np.testing.assert_allclose(found, wave(*position), rtol=0, atol=1e-14)
+    assert_allclose(found, wave(*position), rtol=0, atol=1e-14)
 
 
 def test_the_spline_has_two_continuous_derivatives():
@@ -95,7 +96,7 @@ def test_devices_do_not_matter(layout):
         return in_order(particles.with_records({"seen": seen}))["seen"]
 
     # Transforms on other numbers of devices differ by round-off.
-    np.testing.assert_allclose(values(layout), values("one device"), rtol=0, atol=1e-14)
+    assert_allclose(values(layout), values("one device"), rtol=0, atol=1e-14)
 
 
 def test_a_position_beyond_the_ghost_planes_is_not_a_number():
@@ -152,12 +153,12 @@ def test_everybody_gets_home_with_all_records(layout, seed, spread):
     assert int(found.needed) <= 150
     here, lives = homes(found, home)
     valid = np.asarray(found.valid)
-    np.testing.assert_array_equal(here[valid], lives[valid])
+    assert_array_equal(here[valid], lives[valid])
     ordered = by_id(found)
-    np.testing.assert_array_equal(ordered["position"], position)
-    np.testing.assert_array_equal(ordered["tag"], 0.5 + np.arange(150))
+    assert_array_equal(ordered["position"], position)
+    assert_array_equal(ordered["tag"], 0.5 + np.arange(150))
     counts = np.asarray(found.count)
-    np.testing.assert_array_equal(valid.reshape(home.devices, -1), np.arange(150) < counts[:, None])
+    assert_array_equal(valid.reshape(home.devices, -1), np.arange(150) < counts[:, None])
 
 
 @pytest.mark.parametrize(("layout", "devices"), [("2 slabs", 2), ("2 x 2 pencils", 4)])
@@ -167,14 +168,14 @@ def test_where_there_is_no_room_nobody_is_lost_and_larger_buffers_cure_it(layout
     start = shared_out(position, home, 120 // devices + 10)
     found = settle(layout)(start)
     assert bool(found.crowded)
-    np.testing.assert_array_equal(by_id(found)["position"], position)
+    assert_array_equal(by_id(found)["position"], position)
     if len(home.cuts) == 1:  # one round of messages, for which there was no room
-        np.testing.assert_array_equal(start.id, found.id)
+        assert_array_equal(start.id, found.id)
     again = found
     while bool(again.crowded):  # each time a quarter more room
         again = settle(layout)(grown(again, int(again.needed)))
     assert again.capacity <= 160
-    np.testing.assert_array_equal(by_id(again)["position"], position)
+    assert_array_equal(by_id(again)["position"], position)
 
 
 def test_only_neighbours_exchange_and_no_device_sees_all_particles():

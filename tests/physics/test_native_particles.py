@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import by_id, simulation
+from numpy.testing import assert_allclose, assert_array_equal
 from particle_cases import GRID, LAYOUTS
 
 from simulator.physics.particles import Domain, ParticleSet
@@ -81,12 +82,10 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
     seen = np.isfinite(np.asarray(where)).all(0) & (abs(np.asarray(where)) < 1e9).all(0)
     # A device without planes holds no particles, and has nothing to interpolate between.
     seen &= np.repeat(sampler.domain.owners, len(seen) // sampler.domain.devices)
-    np.testing.assert_array_equal(np.isnan(found)[:, seen], np.isnan(expected)[:, seen])
+    assert_array_equal(np.isnan(found)[:, seen], np.isnan(expected)[:, seen])
     assert np.isnan(found[:, ~np.isfinite(np.asarray(where)).all(0)]).all()
     assert np.isfinite(found[:, seen]).any()
-    np.testing.assert_allclose(
-        found[:, seen], expected[:, seen], rtol=0, atol=64 * np.finfo(dtype).eps
-    )
+    assert_allclose(found[:, seen], expected[:, seen], rtol=0, atol=64 * np.finfo(dtype).eps)
 
 
 @pytest.mark.spmd
@@ -129,7 +128,7 @@ def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
     assert abs(found["native"][0]).max() > 1
     for mine, theirs, part in zip(*found.values(), (..., inside, inside), strict=True):
         mine, theirs = (a[..., part] if part is not ... else a for a in (mine, theirs))
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
+        assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
 
 
 def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():
@@ -139,7 +138,7 @@ def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():
     usual = Assignment(t, "tsc").deposit(where, mass)
     for size in (1e-9, 1e9):
         found = Assignment(t, "tsc", COUNT).deposit(where, size * mass) / size
-        np.testing.assert_allclose(found, usual, rtol=0, atol=1e-13 * usual.max())
+        assert_allclose(found, usual, rtol=0, atol=1e-13 * usual.max())
 
 
 def test_every_variant_interpolates():
@@ -157,9 +156,7 @@ def test_every_variant_interpolates():
         for variant in build.VARIANTS:
             if native.load().choose(variant):
                 tried.append(variant)
-                np.testing.assert_allclose(
-                    run(values, where), expected, rtol=0, atol=1e-14, err_msg=variant
-                )
+                assert_allclose(run(values, where), expected, rtol=0, atol=1e-14, err_msg=variant)
     finally:
         native.load().choose(before)
     assert "baseline" in tried
@@ -183,14 +180,14 @@ def test_kept_values_are_those_of_the_inverse(layout):
 
     found = jax.jit(lambda i: t.evaluate(i, product, keep=("velocity", "a")))(inputs)
     plain = jax.jit(lambda i: t.evaluate(i, product))(inputs)
-    np.testing.assert_array_equal(found.products["p"], plain.products["p"])
+    assert_array_equal(found.products["p"], plain.products["p"])
     assert plain.values == {}
     back = np.asarray(jax.jit(t.inverse)(modes))
     for name, part in (("velocity", back[1:]), ("a", back[:1]), ("all", back)):
         values = t.inverse_kept(modes) if name == "all" else found.values[name]
         kept = np.asarray(values).transpose(0, *(1 + t.kept_order.index(a) for a in "xyz"))
         inside = np.broadcast_to(np.asarray(t.physical.inside()), part.shape)
-        np.testing.assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
+        assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
 
 
 @pytest.mark.spmd
@@ -214,22 +211,22 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     run = jax.jit(lambda p, due: sorted_by_cell(p, domain, due))
     same = run(particles, jnp.asarray(False))
     for before, after in zip(jax.tree.leaves(particles), jax.tree.leaves(same), strict=True):
-        np.testing.assert_array_equal(before, after)
+        assert_array_equal(before, after)
     found = run(particles, jnp.asarray(True))
     cells = [np.asarray(domain.plane(found.records["position"], "xyz".index(a))) for a in ORDER]
     cell = np.ravel_multi_index(cells, [GRID.shape["xyz".index(a)] for a in ORDER]).reshape(
         devices, entries
     )
     assert (np.diff(cell[:, :COUNT]) >= 0).all()
-    np.testing.assert_array_equal(np.asarray(found.id)[empty], -1)
-    np.testing.assert_array_equal(np.asarray(found.records["tag"]), 2.0 * np.asarray(found.id))
+    assert_array_equal(np.asarray(found.id)[empty], -1)
+    assert_array_equal(np.asarray(found.records["tag"]), 2.0 * np.asarray(found.id))
     for device in range(devices):
         here = slice(device * entries, device * entries + COUNT)
         a = np.argsort(ids[here])
         b = np.argsort(np.asarray(found.id)[here])
-        np.testing.assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
+        assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
         sorted_ = np.asarray(found.records["position"])[:, here]
-        np.testing.assert_array_equal(sorted_[:, b], position[:, here][:, a])
+        assert_array_equal(sorted_[:, b], position[:, here][:, a])
 
 
 CASE = """\
@@ -260,4 +257,4 @@ def test_tracers_take_the_steps_that_xla_takes(integrator, devices):
     for one, other in zip(stepped("native"), stepped("xla"), strict=True):
         assert abs(other["displacement"]).max() > 1
         for record in ("position", "displacement"):
-            np.testing.assert_allclose(one[record], other[record], rtol=0, atol=1e-11)
+            assert_allclose(one[record], other[record], rtol=0, atol=1e-11)

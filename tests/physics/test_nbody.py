@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import MATTER, advanced, by_id, simulation, source, stepped
+from numpy.testing import assert_allclose
 from scipy.special import erfc
 
 from simulator.physics.models import outputs
@@ -75,7 +76,7 @@ def test_mass_on_the_grid(scheme):
         away = x[:, None] / (length / n) - np.arange(n)
         factors.append(spline(away - n * np.round(away / n)))
     expected = np.einsum("p,pi,pj,pk->ijk", records["mass"], *factors) * (720 / 120)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * expected.max())
+    assert_allclose(found, expected, rtol=0, atol=1e-13 * expected.max())
     row = {name: float(value) for name, value in run.diagnostics(run.state).items()}
     assert row["mass"] == pytest.approx(records["mass"].sum(), rel=1e-14)
     noise = 120 * (records["mass"] ** 2).sum() / records["mass"].sum() ** 2
@@ -89,7 +90,7 @@ def test_whole_numbers_add_up_the_same_anywhere():
         bits.append(np.asarray(run.fields["dark_density"]))
         if devices == 1:
             usual = np.asarray(random_matter().fields["dark_density"])
-            np.testing.assert_allclose(bits[0], usual, rtol=0, atol=1e-13 * usual.max())
+            assert_allclose(bits[0], usual, rtol=0, atol=1e-13 * usual.max())
     assert (bits[0] == bits[1]).all()
 
 
@@ -115,10 +116,8 @@ def test_pauses_change_no_bit():
         state = step(state, 0.2 / state.memory.rate)
     one, two = (by_id(s.particles["dark"]) for s in (ends[0], state))
     for name, values in one.items():
-        np.testing.assert_allclose(values, two[name], rtol=0, atol=1e-12 * abs(values).max())
-    np.testing.assert_allclose(
-        ends[0].memory.model[EXPECTED], state.memory.model[EXPECTED], rtol=1e-11
-    )
+        assert_allclose(values, two[name], rtol=0, atol=1e-12 * abs(values).max())
+    assert_allclose(ends[0].memory.model[EXPECTED], state.memory.model[EXPECTED], rtol=1e-11)
 
 
 def ewald(r: np.ndarray, length: float) -> np.ndarray:
@@ -213,7 +212,7 @@ def test_devices_agree_and_the_order_is_two():
         run = random_matter(devices=devices)
         ends[devices] = by_id(stepped(run, run.state, 0.2, 4).particles["dark"])
     for record, values in ends[1].items():
-        np.testing.assert_allclose(ends[4][record], values, rtol=0, atol=1e-12)
+        assert_allclose(ends[4][record], values, rtol=0, atol=1e-12)
     run = simulation(MATTER)
     states = (stepped(run, run.state, 0.5, n) for n in (80, 5, 10))
     exact, coarse, fine = (by_id(state.particles["dark"])["position"] for state in states)
@@ -244,15 +243,13 @@ def test_a_step_without_room_is_taken_again():
     state = advanced(run, state, 10.0, 1)
     assert crowded(state.particles) == "dark" and int(state.step) == 0 and float(state.time) == 0
     start = by_id(state.particles["dark"])
-    np.testing.assert_allclose(
-        start["velocity"][1], 5 - 8 * (np.arange(400) + 0.5) / 400, atol=1e-14
-    )
+    assert_allclose(start["velocity"][1], 5 - 8 * (np.arange(400) + 0.5) / 400, atol=1e-14)
     state = run.grow(state)
     state = advanced(run, state, 10.0, 1)
     found = state.particles["dark"]
     assert crowded(state.particles) is None and int(state.step) == 1 and found.capacity > had
     assert np.asarray(found.count).max() == 400
-    np.testing.assert_allclose(by_id(found)["position"][1], 5, rtol=0, atol=1e-6)
+    assert_allclose(by_id(found)["position"][1], 5, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("scheme", ["tsc", pytest.param("pcs", marks=pytest.mark.slow)])
@@ -299,7 +296,7 @@ def test_interlacing_cancels_the_odd_aliases(scheme):
         even = np.where(nyquist, sums[1], (sums[1] + sums[-1]) / 2)
         expected = even if interlaced else sums[1]
         whole = expected * np.ones(found.shape)
-        np.testing.assert_allclose((found / point)[mask], whole[mask], rtol=0, atol=5e-6)
+        assert_allclose((found / point)[mask], whole[mask], rtol=0, atol=5e-6)
         low = mask & (np.asarray(layout.k_squared()) <= 1.1)
         errors[interlaced] = np.abs(found / point - 1)[low].max()
     assert errors[True] < 0.2 * errors[False]
@@ -358,4 +355,4 @@ def test_a_wave_is_put_on_it():
     m = [np.abs(np.asarray(layout.integers(axis))) for axis in "xyz"]
     window = np.asarray(run.model.parts["dark"].assignment.window(layout))
     wave = np.abs(modes / window)[(m[0] == 1) & (m[1] == 0) & (m[2] == 0)]
-    np.testing.assert_allclose(wave, 0.005, rtol=0.01)
+    assert_allclose(wave, 0.005, rtol=0.01)

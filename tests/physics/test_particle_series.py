@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
+from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from particle_cases import GRID, domain, random_positions, shared_out
 from run_support import simulate, write_case
 from storage_support import save
@@ -87,25 +88,19 @@ def test_paths_are_those_of_every_so_manieth_particle(run, matter):
     for whole, species, count, stride in ((run, "tracers", 100, 15), (matter, "dark", 512, 6)):
         paths = whole.series("trajectories")
         last = whole.snapshots[-1].particles[species]
-        np.testing.assert_array_equal(
-            paths.coordinates[f"{species}_id"], np.arange(0, count, stride)
-        )
+        assert_array_equal(paths.coordinates[f"{species}_id"], np.arange(0, count, stride))
         order = np.argsort(last["id"][...])[::stride]
         for i, axis in enumerate("xyz"):
-            np.testing.assert_array_equal(
-                paths[f"{species}/position_{axis}"][-1], last["position"][i][order]
-            )
+            assert_array_equal(paths[f"{species}/position_{axis}"][-1], last["position"][i][order])
             if species == "dark":
-                np.testing.assert_array_equal(
-                    paths[f"dark/velocity_{axis}"][-1], last["velocity"][i][order]
-                )
-    np.testing.assert_array_equal(paths.attributes["box"], [8, 1, 1])
+                assert_array_equal(paths[f"dark/velocity_{axis}"][-1], last["velocity"][i][order])
+    assert_array_equal(paths.attributes["box"], [8, 1, 1])
     assert not any("displacement" in name for name in paths.variables)
     paths = run.series("trajectories")
     assert len(paths) == 11
     along = paths["tracers/displacement_y"]
-    np.testing.assert_allclose(along, WIND * paths.time[:, None] + 0 * along, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(paths["tracers/fluid_velocity_y"], WIND, rtol=0, atol=1e-14)
+    assert_allclose(along, WIND * paths.time[:, None] + 0 * along, rtol=0, atol=1e-13)
+    assert_allclose(paths["tracers/fluid_velocity_y"], WIND, rtol=0, atol=1e-14)
 
 
 def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
@@ -114,19 +109,17 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
     solves the fall to 2 %."""
     table = run.series("particle_statistics")
     t = table.time
-    np.testing.assert_allclose(table["tracers/dispersion_y"], (WIND * t) ** 2, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(table["tracers/velocity_autocorrelation"], 1, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(table["tracers/velocity_variance"], 0, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(table["drops/mean_velocity_y"], WIND, rtol=0, atol=1e-3)
+    assert_allclose(table["tracers/dispersion_y"], (WIND * t) ** 2, rtol=0, atol=1e-13)
+    assert_allclose(table["tracers/velocity_autocorrelation"], 1, rtol=0, atol=1e-13)
+    assert_allclose(table["tracers/velocity_variance"], 0, rtol=0, atol=1e-14)
+    assert_allclose(table["drops/mean_velocity_y"], WIND, rtol=0, atol=1e-3)
     fall = -0.5 * (1 - np.exp(-t / 0.5))
-    np.testing.assert_allclose(table["drops/mean_velocity_z"], fall, rtol=0.02, atol=1e-13)
-    np.testing.assert_allclose(
-        table["drops/acceleration_variance"], np.exp(-4 * t), rtol=0.1, atol=0
-    )
-    np.testing.assert_array_equal(table["drops/settling_velocity"], -table["drops/mean_velocity_z"])
+    assert_allclose(table["drops/mean_velocity_z"], fall, rtol=0.02, atol=1e-13)
+    assert_allclose(table["drops/acceleration_variance"], np.exp(-4 * t), rtol=0.1, atol=0)
+    assert_array_equal(table["drops/settling_velocity"], -table["drops/mean_velocity_z"])
     assert "tracers/settling_velocity" not in table
     v = np.sqrt(WIND**2 + fall**2)
-    np.testing.assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
+    assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -152,7 +145,7 @@ output: {{particle_statistics: {{every_steps: 2}}, snapshots: {{every: 1}}}}
     position = begun["position"][...][:, np.argsort(begun["id"][...])]
     first = position[:, 1::2] - position[:, ::2]
     first -= 2 * np.pi * np.round(first / (2 * np.pi))
-    np.testing.assert_allclose(np.linalg.norm(first, axis=0), np.tile([0.05, 1], 750), rtol=1e-13)
+    assert_allclose(np.linalg.norm(first, axis=0), np.tile([0.05, 1], 750), rtol=1e-13)
     speed = np.sin(position[1, 1::2]) - np.sin(position[1, ::2])
     for row, t in enumerate(table.time):
         for which in (0, 1):
@@ -160,10 +153,8 @@ output: {{particle_statistics: {{every_steps: 2}}, snapshots: {{every: 1}}}}
             begin = first[:, which::2]
             change = (way**2).mean()
             apart = ((begin[0] + way) ** 2 + begin[1] ** 2 + begin[2] ** 2).mean()
-            np.testing.assert_allclose(table["tracers/pair_change"][row][which], change, rtol=1e-3)
-            np.testing.assert_allclose(
-                table["tracers/pair_dispersion"][row][which], apart, rtol=1e-3
-            )
+            assert_allclose(table["tracers/pair_change"][row][which], change, rtol=1e-3)
+            assert_allclose(table["tracers/pair_dispersion"][row][which], apart, rtol=1e-3)
 
 
 def test_statistics_of_growing_sheets(matter):
@@ -174,10 +165,8 @@ def test_statistics_of_growing_sheets(matter):
     k = 2 * np.pi / 8
     square = (AMPLITUDE / k) ** 2 / 2
     t = table.time
-    np.testing.assert_allclose(
-        table["dark/acceleration_variance"], square * np.exp(2 * t), rtol=2e-3
-    )
-    np.testing.assert_allclose(table["dark/velocity_variance"], square * np.exp(2 * t), rtol=2e-3)
+    assert_allclose(table["dark/acceleration_variance"], square * np.exp(2 * t), rtol=2e-3)
+    assert_allclose(table["dark/velocity_variance"], square * np.exp(2 * t), rtol=2e-3)
     assert np.abs(table["dark/mean_velocity_x"]).max() < 1e-12 * AMPLITUDE
     width = 6 / 20
     density = table["dark/acceleration"][-1]
@@ -218,9 +207,7 @@ def test_slices_hold_the_particles_next_to_them(run):
         found = np.stack([slices[f"tracers/near_{plane}_{a}"][-1] for a in plane])
         found = found[:, np.isfinite(found[0])]
         assert expected.shape[1] > 0
-        np.testing.assert_array_equal(
-            found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])]
-        )
+        assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
 def test_every_series_of_particles_is_drawn(run, matter):
@@ -278,7 +265,7 @@ def test_pairs_are_counted_exactly(layout):
     for stride in (1, 7):
         chosen = np.asarray(population.chosen(particles, particles.records["position"], stride)).T
         expected = brute(position[:, ::stride], GRID.box, EDGES)
-        np.testing.assert_array_equal(pairs_between(chosen, np.array(GRID.box), EDGES), expected)
+        assert_array_equal(pairs_between(chosen, np.array(GRID.box), EDGES), expected)
 
 
 AT_RANDOM = """\
@@ -302,10 +289,8 @@ def test_particles_at_random_are_uncorrelated(devices: int):
         {name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()}
     )
     assert (row["tracers/pairs"] > 500).all()
-    np.testing.assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
-    np.testing.assert_allclose(
-        measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14
-    )
+    assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
+    assert_allclose(measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14)
 
 
 STORED = """\
@@ -346,10 +331,10 @@ def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
     found = advanced(run, stored_state.restored_state(run, folder), 10.0, 3)
     for name, particles in later.particles.items():
         valid = np.asarray(particles.valid)
-        np.testing.assert_array_equal(found.particles[name].id, particles.id)
+        assert_array_equal(found.particles[name].id, particles.id)
         for record, values in particles.records.items():
             ours = np.asarray(found.particles[name].records[record])
-            np.testing.assert_array_equal(ours[..., valid], np.asarray(values)[..., valid])
+            assert_array_equal(ours[..., valid], np.asarray(values)[..., valid])
 
 
 def test_buffers_grow_where_a_checkpoint_needs_it(saved):
@@ -383,7 +368,7 @@ def test_a_start_from_a_snapshot(saved):
     run = simulation(STORED, f"particles=[{start}]", devices=2)
     order = np.argsort(stored["id"][...])
     places = by_id(run.state.particles["dust"])["position"]
-    np.testing.assert_array_equal(places, stored["position"][...][:, order])
+    assert_array_equal(places, stored["position"][...][:, order])
     with pytest.raises(
         UserError, match=r"particles\.0\.start: .* holds no particles 'dust'; it holds drops"
     ):
@@ -410,7 +395,7 @@ def test_a_snapshot_holds_particles_and_what_they_see_and_others_make_another_ru
         for s in (first, tracers)
     ]
     turns = (ways[1] - ways[0]) / (2 * np.pi)
-    np.testing.assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
+    assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
     path = open_run(stored_run).snapshots[-1].path
     assert verify(path).ok
     with h5py.File(path.with_suffix(".h5"), locking=False) as file:

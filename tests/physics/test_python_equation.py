@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import last, marched
+from numpy.testing import assert_allclose
 from run_support import simulation
 
 from simulator import Simulation, differentiate
@@ -217,7 +218,7 @@ def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
     found.state = last(marched(found, 0.01, 10))
     x = np.arange(16) * 2 * np.pi / 16
     wanted = np.exp((2 - 0.05) * 0.1) * np.sin(x + 0.1)
-    np.testing.assert_allclose(found.fields["u"][:, 0, 0], wanted, rtol=0, atol=1e-13)
+    assert_allclose(found.fields["u"][:, 0, 0], wanted, rtol=0, atol=1e-13)
 
 
 def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
@@ -239,7 +240,7 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
         tuple(batch.values(varied_numbers(run)) for run in runs), states, (until, until)
     )
     for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)
+        assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)
     assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
 
 

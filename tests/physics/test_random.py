@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flow_support import flow, measured
 from gravity_cases import simulation
+from numpy.testing import assert_allclose
 
 from simulator.physics.initial.random import SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs
@@ -57,7 +58,7 @@ def test_named_spectra_have_their_slopes(tmp_path):
         return np.diff(np.log(e)) / np.diff(np.log(k))
 
     law = slopes(spectrum="power_law", peak=1.0, slope=-2)
-    np.testing.assert_allclose(law, [4] * 4 + [-2] * 4, rtol=1e-12)
+    assert_allclose(law, [4] * 4 + [-2] * 4, rtol=1e-12)
     pao = slopes(spectrum="pao", peak=1.0)
     # The turn at the peak is still felt: the mean of (17/3) / (1 + k^2) over ln k from 10^1.5 to
     # 100 is 2.2e-3.
@@ -67,12 +68,12 @@ def test_named_spectra_have_their_slopes(tmp_path):
         shape_of(SpectrumSettings(spectrum="pao", peak=1.0, kolmogorov_scale=0.1), Inputs())(k)
     )
     full = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0), Inputs())(k))
-    np.testing.assert_allclose(cut / full, np.exp(-2.25 * (0.1 * k) ** (4 / 3)), rtol=1e-12)
+    assert_allclose(cut / full, np.exp(-2.25 * (0.1 * k) ** (4 / 3)), rtol=1e-12)
     table = tmp_path / "spectrum.txt"
     table.write_text("# k E\n0.1 1e-3\n1 1\n\n10 1e-2\n")
     from_file = shape_of(SpectrumSettings(spectrum="table", table=table), Inputs())
     at = np.array([0.05, 0.1, 10**-0.5, 1, 10**0.5, 20])
-    np.testing.assert_allclose(from_file(at), [0, 1e-3, 10**-1.5, 1, 0.1, 0])
+    assert_allclose(from_file(at), [0, 1e-3, 10**-1.5, 1, 0.1, 0])
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_every_shell_holds_what_is_requested_of_flows_and_of_scalars(random):
         expected = requested(random, settings, total)
         if name == "magnetic_energy":
             expected[0] = 2.0  # the mean field's, in the shell about k = 0
-        np.testing.assert_allclose(np.asarray(spectra[name]), expected, rtol=1e-12, atol=0)
+        assert_allclose(np.asarray(spectra[name]), expected, rtol=1e-12, atol=0)
     model = {
         "kind": "navier_stokes",
         "viscosity": 0.02,
@@ -141,7 +142,7 @@ def test_every_shell_holds_what_is_requested_of_flows_and_of_scalars(random):
     layout = sim.transform.layout
     found = np.asarray(layout.shell_sum(abs(dye) ** 2)) / layout.shell_width
     expected = requested(sim, {"spectrum": "pao", "peak": 1.5}, 3.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
+    assert_allclose(found, expected, rtol=1e-12, atol=0)
 
 
 def test_every_mode_has_its_own_numbers():
@@ -158,7 +159,7 @@ def test_every_mode_has_its_own_numbers():
     here = (layout.integers("x") == -3) & (layout.integers("y") == 2) & (layout.integers("z") == 5)
     expected = jax.random.normal(key, (2,), np.float64) / np.sqrt(2)
     found = field[np.broadcast_to(here, field.shape)].item()
-    np.testing.assert_allclose([found.real, found.imag], expected, rtol=1e-14)
+    assert_allclose([found.real, found.imag], expected, rtol=1e-14)
 
 
 def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field():
@@ -192,7 +193,7 @@ def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
     found = np.asarray(narrow.spectra(narrow.state)["kinetic_energy"])
     modes = np.asarray(layout.shell_modes()[0])
     expected = requested(narrow, {"peak": 0.5}, 1.0) * (modes > 0)
-    np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), rtol=1e-12, atol=0)
+    assert_allclose(found / found.sum(), expected / expected.sum(), rtol=1e-12, atol=0)
     assert found.sum() * 0.1 == pytest.approx(0.5, rel=1e-13)
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
+from numpy.testing import assert_allclose
 
 from simulator.physics.particles.population import crowded
 from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
@@ -102,8 +103,8 @@ def test_a_step_waits_for_larger_buffers_and_loses_nobody():
     assert np.asarray(found.count).tolist() == [0, 0, 400, 0]
     position = by_id(found)["position"]
     start = np.stack([np.full(400, 3.0), 2.3 + 1.2 * np.arange(400) / 400, np.full(400, 1.0)])
-    np.testing.assert_allclose(position, start + np.array([[0], [end], [0]]), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(by_id(found)["displacement"][1], end, rtol=0, atol=1e-12)
+    assert_allclose(position, start + np.array([[0], [end], [0]]), rtol=0, atol=1e-12)
+    assert_allclose(by_id(found)["displacement"][1], end, rtol=0, atol=1e-12)
 
 
 @pytest.mark.spmd
@@ -126,7 +127,7 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
     names = ("velocity", "gradient", "dye", "acceleration")
     seen = [np.asarray(run.sampled("tracers", names)(run.state)[f"fluid_{name}"]) for name in names]
     place = np.asarray(run.state.particles["tracers"].records["position"]) * 8 / (2 * np.pi)
-    np.testing.assert_allclose(place, np.rint(place), rtol=0, atol=1e-12)
+    assert_allclose(place, np.rint(place), rtol=0, atol=1e-12)
 
     @jax.jit
     def fields(state):
@@ -141,7 +142,7 @@ def test_at_grid_points_particles_sample_the_fields_themselves():
     )
     expected = u, slopes.reshape(9, 64), dye, rate + (slopes * u).sum(1)
     for found, values in zip(seen, expected, strict=True):
-        np.testing.assert_allclose(found, values, rtol=0, atol=1e-12 * abs(values).max())
+        assert_allclose(found, values, rtol=0, atol=1e-12 * abs(values).max())
 
 
 ROTATION = 0.7
@@ -194,10 +195,8 @@ def test_a_particle_relaxes_to_rest_in_a_time_of_its_own_or_of_the_flow():
     t = 1.0
     v = np.array([1.0, -2.0, 0.5])
     found = integrated(inertial(relaxation_time=tau), still, at([0, 0, 0], v), t, 200)
-    np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(
-        found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8
-    )
+    assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
+    assert_allclose(found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8)
     # tau = St / rms vorticity, here 2.
     species = inertial(stokes_number=0.5)
     assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25
@@ -213,8 +212,8 @@ def test_a_particle_settles():
     found = integrated(species, still, at([0, 0, 0], [0, 0, 0]), t, 200)
     terminal = tau * (1 - 3 / (2 * ratio + 1)) * g
     relaxed = 1 - np.exp(-t / tau)
-    np.testing.assert_allclose(found["velocity"], terminal * relaxed, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found["position"], terminal * (t - tau * relaxed), rtol=0, atol=1e-8)
+    assert_allclose(found["velocity"], terminal * relaxed, rtol=0, atol=1e-8)
+    assert_allclose(found["position"], terminal * (t - tau * relaxed), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("ratio", [None, 0.3, 5.0])
@@ -229,8 +228,8 @@ def test_a_particle_in_solid_rotation(ratio):
     weights = np.linalg.solve([[1, 1], roots], [1.0, 0.2j])
     s = (weights * np.exp(roots * t)).sum()
     v = (weights * roots * np.exp(roots * t)).sum()
-    np.testing.assert_allclose(found["position"][:2], [s.real, s.imag], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found["velocity"][:2], [v.real, v.imag], rtol=0, atol=1e-8)
+    assert_allclose(found["position"][:2], [s.real, s.imag], rtol=0, atol=1e-8)
+    assert_allclose(found["velocity"][:2], [v.real, v.imag], rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(

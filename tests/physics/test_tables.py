@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gravity_cases import WAVE, simulation
+from numpy.testing import assert_array_equal
 
 from simulator.archive.stored_state import RunInputs
 from simulator.errors import UserError
@@ -54,8 +55,8 @@ def test_transfer_functions_may_be_zero_but_not_negative(tmp_path) -> None:
     def read(text: str) -> np.ndarray:
         return read_table(RunInputs(), "key", write(tmp_path, text), "T", TOTAL, zeros=True)[1]
 
-    np.testing.assert_array_equal(read("1 1\n2 0.5\n3 0\n"), [1, 0.5, 0])
-    np.testing.assert_array_equal(read("1 9 9 9 9 9 0.7\n2 9 9 9 9 9 0.5\n"), [0.7, 0.5])
+    assert_array_equal(read("1 1\n2 0.5\n3 0\n"), [1, 0.5, 0])
+    assert_array_equal(read("1 9 9 9 9 9 0.7\n2 9 9 9 9 9 0.5\n"), [0.7, 0.5])
     refused = ("1 1\n2 -0.5\n", "1 0\n2 1\n", "1 1\n2 9 9 9 9 9 0.5\n", "1 2 3\n2 3 4\n")
     for text in refused:
         with pytest.raises(UserError, match=r"^key: .*txt:\d: "):
@@ -130,7 +131,7 @@ def test_tables_changed_at_random_are_refused_or_make_sense(tmp_path, count: int
             assert len(str(refusal).splitlines()) == 1
             continue
         accepted += 1
-        np.testing.assert_array_equal(np.stack([k, values], 1), np.loadtxt(path, ndmin=2))
+        assert_array_equal(np.stack([k, values], 1), np.loadtxt(path, ndmin=2))
         assert (np.diff(k, prepend=0) > 0).all() and (values > 0).all()
         assert np.isfinite(values).all() and k[-1] < 1e50
     assert 0.02 * count < accepted < 0.9 * count

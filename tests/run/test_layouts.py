@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, ran, start_all, steps
+from numpy.testing import assert_allclose
 from run_support import (
     CASE,
     call,
@@ -64,13 +65,9 @@ def assert_alike(run, reference):
     }
     for name, values in expected.items():
         scale = scales.get(name, abs(values).max())
-        np.testing.assert_allclose(
-            found[name], values, rtol=0, atol=TOLERANCE * scale, err_msg=name
-        )
+        assert_allclose(found[name], values, rtol=0, atol=TOLERANCE * scale, err_msg=name)
     spectra = open_run(run).spectra["kinetic_energy"]
-    np.testing.assert_allclose(
-        spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE
-    )
+    assert_allclose(spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE)
 
 
 def test_the_same_run_on_many_devices(one_device, tmp_path):

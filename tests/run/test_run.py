@@ -8,6 +8,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import CASE, contents, simulate, started, table, write_case
 
 from simulator import open_run
@@ -72,12 +73,12 @@ def test_diagnostics_have_these_columns_in_this_order(finished):
     # Those of issue 2; a model may have more between them.
     assert [name for name in lines[0].split(",") if name in COLUMNS] == COLUMNS
     found = table(finished)
-    np.testing.assert_array_equal(found["step"], np.arange(len(found["step"])))
-    np.testing.assert_array_equal(found["energy"], found["kinetic_energy"])
+    assert_array_equal(found["step"], np.arange(len(found["step"])))
+    assert_array_equal(found["energy"], found["kinetic_energy"])
     # The dt of a row is the step's that led there; the box mean of omega^2 gives the dissipation of
     # every flow.
-    np.testing.assert_allclose(found["dissipation"], 2 * 0.02 * found["enstrophy"], rtol=1e-13)
-    np.testing.assert_allclose(np.diff(found["time"]), found["dt"][1:], rtol=0, atol=1e-15)
+    assert_allclose(found["dissipation"], 2 * 0.02 * found["enstrophy"], rtol=1e-13)
+    assert_allclose(np.diff(found["time"]), found["dt"][1:], rtol=0, atol=1e-15)
     assert found["energy"][0] == pytest.approx(0.5, rel=1e-14)
     assert (np.diff(found["energy"]) < 0).all()
 
@@ -114,7 +115,7 @@ def test_soft_events_never_change_a_step(finished):
     times = table(finished)["time"]
     spectra = open_run(finished).spectra
     due = [times[np.flatnonzero(times >= 0.2 * n * (1 - 1e-12))[0]] for n in range(6)]
-    np.testing.assert_array_equal(spectra.time, due)
+    assert_array_equal(spectra.time, due)
     assert all(times[step] == time for step, time in zip(spectra.step, spectra.time, strict=True))
     assert set(spectra.step) <= set(steps)
 
@@ -133,7 +134,7 @@ def test_shards_reassemble_to_the_field(finished):
         "velocity"
     ]  # (3, z, y, x), kept modes
     for x, y, z in [(1, -2, 3), (-5, 3, 0), (0, 0, 2), (4, 1, 1)]:
-        np.testing.assert_allclose(state[:, z, y, x], modes[:, x, y, z], rtol=0, atol=1e-15)
+        assert_allclose(state[:, z, y, x], modes[:, x, y, z], rtol=0, atol=1e-15)
     # One shard holds y = 0 to 5 and 6 to 11 of this process's two devices.
     (shard,) = json.loads((snapshot.path / "manifest.json").read_text())["shards"]
     assert [block["start"] for block in shard["blocks"]["velocity"]] == [[0, 0, 0], [0, 6, 0]]
@@ -147,7 +148,7 @@ def test_slices_are_the_mid_planes_of_the_snapshots(finished):
     speed = np.sqrt((velocity**2).sum(0))
     planes = {"yz": speed[8], "xz": speed[:, 6], "xy": speed[:, :, 5]}
     for name, plane in planes.items():
-        np.testing.assert_allclose(slices[f"speed/{name}"][-1], plane, rtol=0, atol=1e-14)
+        assert_allclose(slices[f"speed/{name}"][-1], plane, rtol=0, atol=1e-14)
 
 
 def test_provenance_says_what_computed_it(finished):
@@ -195,7 +196,7 @@ def test_a_fixed_dt_gives_times_that_are_products_and_a_remainder_of_one_to_two_
     )
     assert simulate(config, tmp_path / "halved", *changes) == 0
     found = table(tmp_path / "halved")
-    np.testing.assert_allclose(
+    assert_allclose(
         found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15
     )
     assert {0.25, 0.5, 0.55} <= set(found["time"])
@@ -237,7 +238,7 @@ def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):
     # A shear flow u(z) only decays, at the rate nu k^2 in amplitude, twice that in energy: <u^2> /
     # 2 = 1 at first.
     decay = np.exp(-2 * 0.02 * (2 * np.pi / 4) ** 2 * found["time"])
-    np.testing.assert_allclose(found["energy"], decay, rtol=1e-13)
+    assert_allclose(found["energy"], decay, rtol=1e-13)
     assert (tmp_path / "run" / "inputs" / "fields.py").read_text() == PYTHON
     # With --overwrite the run starts anew, from the file as it is now.
     (tmp_path / "fields.py").write_text(PYTHON.replace("(amplitude", "(3 * amplitude"))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from run_support import CASE, ROOT, call, contents, install, simulation, table, write_case
 
 from simulator import Simulation, load_config, open_run
@@ -45,9 +46,7 @@ def test_state_and_fields_are_jax_arrays(small):
         "q_criterion",
         "lambda_2",
     }
-    np.testing.assert_allclose(
-        small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0
-    )
+    assert_allclose(small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0)
     with pytest.raises(KeyError):
         small.fields["temperature"]
 
@@ -66,15 +65,13 @@ def test_derived_fields_are_what_their_names_say(small):
         for i in range(3)
     ]
     scale = abs(np.array(curl)).max()
-    np.testing.assert_allclose(small.fields["vorticity"], curl, rtol=0, atol=1e-13 * scale)
+    assert_allclose(small.fields["vorticity"], curl, rtol=0, atol=1e-13 * scale)
     # lap p = -d_i u_j d_j u_i; quadratic terms are exact on this grid for the modes that are kept.
     source = -sum(derivative(u[j], i) * derivative(u[i], j) for i in range(3) for j in range(3))
-    np.testing.assert_allclose(
-        small.fields["q_criterion"], source / 2, rtol=0, atol=1e-12 * scale**2
-    )
+    assert_allclose(small.fields["q_criterion"], source / 2, rtol=0, atol=1e-12 * scale**2)
     a = np.array([[derivative(u[i], j) for i in range(3)] for j in range(3)]).T
     middle = np.linalg.eigvalsh((a @ a + (a @ a).swapaxes(-1, -2)) / 2)[..., 1].T
-    np.testing.assert_allclose(small.fields["lambda_2"], middle, rtol=0, atol=1e-12 * scale**2)
+    assert_allclose(small.fields["lambda_2"], middle, rtol=0, atol=1e-12 * scale**2)
     k2 = sum(q * q for q in k)
     integers = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in u.shape[1:]), indexing="ij")
     kept = np.all(
@@ -82,7 +79,7 @@ def test_derived_fields_are_what_their_names_say(small):
     )
     modes = np.where(kept & (k2 > 0), np.fft.fftn(source) / np.where(k2 > 0, -k2, 1), 0)
     pressure = np.fft.ifftn(modes).real
-    np.testing.assert_allclose(
+    assert_allclose(
         small.fields["pressure"], pressure, rtol=0, atol=1e-13 * abs(pressure).max() * 10
     )
 
@@ -101,7 +98,7 @@ def test_a_users_own_loop_equals_the_run(config, tmp_path):
     assert int(state.step) == 10 and float(state.time) == pytest.approx(0.5)
     stored = contents(committed(tmp_path / "run" / "checkpoints")[-1])["velocity"]
     here = np.asarray(state.fields["velocity"])[:, : stored.shape[1]]
-    np.testing.assert_allclose(here, stored, rtol=0, atol=1e-13)
+    assert_allclose(here, stored, rtol=0, atol=1e-13)
     # After a run, the state is its last one, and a second run finds it finished.
     assert float(ran.state.time) == 0.5 and float(ran.state.dt) == 0.05
     assert ran.run() == 0
@@ -160,12 +157,12 @@ def test_a_run_without_a_file(tmp_path) -> None:
         assert "step 50, t = 0.5" in text and base64.b64decode(image).startswith(b"\x89PNG")
     series = open_run(tmp_path / "run").series("moments")
     # Rows are taken after the first step at or beyond their time: every tenth of dt = 0.01.
-    np.testing.assert_allclose(series.time, np.arange(6) / 10, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(series["time_seen"][:], series.time, rtol=0, atol=0)
+    assert_allclose(series.time, np.arange(6) / 10, rtol=0, atol=1e-12)
+    assert_allclose(series["time_seen"][:], series.time, rtol=0, atol=0)
     assert series["profile"].shape == (6, 12)
     exact = 2 / ((1 + 2 / 2.0) * np.exp(2 * series.time) - 1)
     # ETDRK4 with dt = 0.01: (rate dt)^4 = 2.6e-6 of a term of order dt / 100.
-    np.testing.assert_allclose(series["mean"][:], exact, rtol=1e-8)
+    assert_allclose(series["mean"][:], exact, rtol=1e-8)
     assert (tmp_path / "run" / "inputs" / Path(__file__).name).read_bytes() == Path(
         __file__
     ).read_bytes()

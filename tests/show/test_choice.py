@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from run_files import write_series, write_table
 from storage_support import XYZ, grid, save
@@ -129,15 +130,13 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
     shown = window(series, choice)
     rows = [list(TIMES).index(t) for t in times]
     assert list(shown.time) == times and len(shown) == len(times)
-    np.testing.assert_array_equal(
-        shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"]
-    )
-    np.testing.assert_array_equal(shown["kinetic_energy"], series["kinetic_energy"][rows])
+    assert_array_equal(shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"])
+    assert_array_equal(shown["kinetic_energy"], series["kinetic_energy"][rows])
     (axes,) = built([folder, folder], replace(choice, what=("diagnostics",)))["series_energy"].axes
     assert [list(line.get_xdata()) for line in axes.get_lines()] == [times] * 2
     averaged = replace(choice, what=("spectra",), average=True)
     (axes,) = built([folder], averaged)["spectrum_kinetic_energy"].axes
-    np.testing.assert_allclose(
+    assert_allclose(
         axes.get_lines()[0].get_ydata()[1:], shown["kinetic_energy"].mean(0)[1:], rtol=1e-14
     )
 
@@ -169,8 +168,8 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
     curves = axes.get_lines()[:2]
     for curve in curves:
-        np.testing.assert_allclose(curve.get_xdata(), K * ETA)
-        np.testing.assert_allclose(curve.get_ydata()[1:], 1.6)
+        assert_allclose(curve.get_xdata(), K * ETA)
+        assert_allclose(curve.get_ydata()[1:], 1.6)
         assert np.isnan(curve.get_ydata()[0]), "k = 0 is no point of a logarithmic axis"
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(1.6 + 0.16 / 3**0.5)
@@ -315,8 +314,8 @@ def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> Non
     values = RunQuantity("max.dissipation", [4, 5, 1, float("nan")])
     (axes,) = against(VISCOSITY, values, PRECISION, joined=True).axes
     single, double = axes.lines
-    np.testing.assert_array_equal(single.get_xydata(), [[0.01, 1], [0.1, 4]])
-    np.testing.assert_array_equal(double.get_xydata(), [[0.1, 5]])
+    assert_array_equal(single.get_xydata(), [[0.01, 1], [0.1, 4]])
+    assert_array_equal(double.get_xydata(), [[0.1, 5]])
     assert (axes.get_xlabel(), axes.get_xscale()) == (r"viscosity $\nu$", "log")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["single", "double"]
     assert axes.get_ylim()[0] == 0
@@ -324,7 +323,7 @@ def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> Non
     assert axes.lines[0].get_linestyle() == "None"  # points of several parameters
     (axes,) = against(PRECISION, RunQuantity("final.energy", [1, 2, 3, 4])).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["single", "double"]
-    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0, 0, 1, 1])
+    assert_array_equal(axes.lines[0].get_xdata(), [0, 0, 1, 1])
 
 
 def test_curves_have_the_colour_of_one_parameter_the_line_of_another_and_a_bar_for_many() -> None:

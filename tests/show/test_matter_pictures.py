@@ -3,6 +3,7 @@ is legible."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from run_files import write_series
 from test_plots import assert_legible, built
 
@@ -91,9 +92,7 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     axes = figure.axes[0]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
     assert len(dashed) == 2
-    np.testing.assert_allclose(
-        dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6
-    )
+    assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
     still = built(power, series, Labels(WAVES))
     assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
 
@@ -136,7 +135,7 @@ def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor_which_needs_no_
     chosen = labels.rows(times, 4)
     a = [labels.scale_factor(times[i]) for i in chosen]
     assert chosen[0] == 0 and chosen[-1] == 399
-    np.testing.assert_allclose(np.diff(np.log(a)), np.log(25) / 3, rtol=0.05)
+    assert_allclose(np.diff(np.log(a)), np.log(25) / 3, rtol=0.05)
     assert Labels(WAVES).rows(times, 4) == [0, 133, 266, 399]
     background = Background(CosmologySettings(**COSMOS))
     for a in (0.02, 0.021, 0.3, 1.0):

@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from run_files import write_series
 from run_support import command, environment, tool, wait_until
@@ -198,7 +199,7 @@ def test_what_cannot_be_shown_is_refused(folder):
 def test_scales(name, values, expected):
     scale = scale_of(name, [np.array(values)])
     assert scale.colours == expected[0] and scale.logarithmic == expected[3]
-    np.testing.assert_allclose((scale.low, scale.high), expected[1:3], rtol=0.02)
+    assert_allclose((scale.low, scale.high), expected[1:3], rtol=0.02)
 
 
 FLUID = """\
@@ -234,10 +235,10 @@ def test_planes_of_snapshots(fluid):
     u = np.asarray(run.snapshots[-1]["velocity"])
     found = frames(run, "velocity_y", "y")
     assert found.source == "snapshots" and len(found) == 3 and found.where == "$y = 2.5$"
-    np.testing.assert_array_equal(found.read(2), u[1, :, 5, :])
+    assert_array_equal(found.read(2), u[1, :, 5, :])
     for axis, i in zip("xyz", range(3), strict=True):
         projected = frames(run, "speed", axis, projected=True)
-        np.testing.assert_allclose(projected.read(2), np.sqrt((u**2).sum(0)).mean(i), rtol=1e-13)
+        assert_allclose(projected.read(2), np.sqrt((u**2).sum(0)).mean(i), rtol=1e-13)
     # Slices have a frame for each of four steps and the start, snapshots only three.
     assert frames(run, "speed").source == "slices.h5" and len(frames(run, "speed")) == 5
 
@@ -248,9 +249,9 @@ def test_planes_of_a_wave_function(tmp_path):
     wave = open_run(ran(tmp_path, WAVE))
     psi = np.asarray(wave.snapshots[-1]["psi"])
     assert set(readable(wave.snapshots[-1])) == {"density", "phase"}
-    np.testing.assert_allclose(frames(wave, "phase", "x").read(2), np.angle(psi[4]))
+    assert_allclose(frames(wave, "phase", "x").read(2), np.angle(psi[4]))
     column = frames(wave, "density", "y", projected=True).read(2)
-    np.testing.assert_allclose(column, (abs(psi) ** 2).sum(1) * 0.45, rtol=1e-12)
+    assert_allclose(column, (abs(psi) ** 2).sum(1) * 0.45, rtol=1e-12)
 
 
 def test_the_command_on_a_fluid(fluid, capsys):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from run_files import write_series, write_table
 from run_support import fresh
@@ -147,8 +148,8 @@ def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, bo
             # A flat box is drawn out of proportion, to be seen at all.
             if extent > 1.001 * THINNEST * figure.dpi:
                 scales.append(extent / np.ptp(limits))
-    np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
-    np.testing.assert_allclose(
+    assert_allclose(scales, scales[0], rtol=1e-6)
+    assert_allclose(
         [np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]]
     )
     assert figure.get_figwidth() <= WIDTH + 1e-6 and figure.get_figheight() < 9.1
@@ -162,7 +163,7 @@ def test_a_pixel_is_centred_on_its_grid_point(folder):
         9,
         9,
     )
-    np.testing.assert_array_equal(image.get_array()[0], image.get_array()[-1])
+    assert_array_equal(image.get_array()[0], image.get_array()[-1])
 
 
 def test_a_few_extremes_do_not_darken_the_rest(folder):
@@ -228,7 +229,7 @@ def test_the_shell_about_zero_is_drawn_at_its_mean_a_single_one_is_visible_and_r
         )
         line = spectrum(series, "kinetic_energy").axes[0].lines[0]
         x = np.asarray(line.get_xdata())[np.isfinite(line.get_ydata())]
-        np.testing.assert_array_equal(x, mean[8 - drawn :])
+        assert_array_equal(x, mean[8 - drawn :])
         assert spectrum(series, "kinetic_energy").axes[0].get_xlim()[0] < x[0]
     (folder / "spectra.h5").unlink()
     figure = built(
@@ -261,7 +262,7 @@ def test_energies_are_shown_beside_their_sum_and_large_numbers_with_their_power(
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend == ["total", "kinetic", "magnetic"]
     assert "($10^{6}$)" in figure.axes[2].get_ylabel()
-    np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), 0.1 * (1 + time))
+    assert_allclose(figure.axes[2].lines[0].get_ydata(), 0.1 * (1 + time))
 
 
 def test_a_run_that_blew_up_still_has_its_pictures(folder):

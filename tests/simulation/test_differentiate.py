@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import CASE, ROOT, free_port, simulation, write_case
 
 from simulator import Simulation, differentiate
@@ -165,7 +166,7 @@ def test_particles_that_crowd_on_a_device() -> None:
         )
         found.append(by_id["slopes"])
     assert lines == ["dark crowd on a device; buffers grow to 512 particles each"]
-    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-12)
+    assert_allclose(found[1], found[0], rtol=0, atol=1e-12)
 
 
 def waves_of(p, size: float = 1.0) -> jax.Array:
@@ -318,9 +319,7 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
         arrays = own.model.varied_arrays[KEY]
         slopes.append(jax.device_get(gradient({KEY: arrays})[1][KEY]["layers"]))
     for others in slopes[1:]:
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0]
-        )
+        jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-10, atol=1e-14), others, slopes[0])
     first, last = arrays["layers"]
 
     way = {KEY: {"layers": [{"w": 0 * first["w"]}, {"w": 1 + 0 * last["w"]}]}}
@@ -329,7 +328,7 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
     read = closed(
         tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}"
     ).model.varied_arrays[KEY]
-    np.testing.assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
+    assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
     wrong = {"layers": [first, {"w": last["w"][:, :2]}]}
     with pytest.raises(UserError, match=r"array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"):
         gradient({KEY: wrong})
@@ -357,7 +356,7 @@ def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path) -> None:
     u = own.state.fields["velocity"]
     model = own.varied({KEY: constant}).model
     force = model.project(model.closure.tendencies(model, {"velocity": u})["velocity"])
-    np.testing.assert_allclose(force, -own.transform.layout.k_squared() * u, atol=1e-13)
+    assert_allclose(force, -own.transform.layout.k_squared() * u, atol=1e-13)
 
 
 def test_split_steps() -> None:
@@ -420,7 +419,7 @@ def test_what_is_kept_changes_nothing(flow) -> None:
     value, slopes = jax.jit(jax.value_and_grad(plain))(fields)
     assert abs(float(other / value) - 1) < 1e-13
     for name, slope in slopes.items():
-        np.testing.assert_allclose(
+        assert_allclose(
             gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * abs(slope).max()
         )
 

@@ -7,6 +7,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from run_support import simulation
 
 from simulator import open_run
@@ -98,7 +99,7 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
         values = outputs.field_values(plane.model, name, fields)
         assert values.shape == plane.fields[name].shape == shape
         if name in fields:
-            np.testing.assert_allclose(forward(values), fields[name], rtol=0, atol=1e-15)
+            assert_allclose(forward(values), fields[name], rtol=0, atol=1e-15)
     values = {name: np.asarray(plane.fields[name]) for name in fields}
     again = jax.jit(plane.state_from)(values).fields
     assert all(abs(again[name] - fields[name]).max() < 1e-15 for name in fields)
@@ -149,9 +150,7 @@ def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
     start = f"initial={{kind: snapshot, path: {ran / 'snapshots' / '00000010'}}}"
     finer = simulation(case, start, "grid.shape=40,32")
     coarse = open_run(ran).snapshots[-1]["dye"][...]
-    np.testing.assert_allclose(
-        np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13
-    )
+    assert_allclose(np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13)
     kept = start.replace("}", ", time: keep}")
     time = open_run(ran).snapshots[-1].time
     assert (

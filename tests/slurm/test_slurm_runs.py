@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import ROOT, wait_until
 
 from simulator.archive.open_run import open_run
@@ -40,14 +41,14 @@ def same(run: Path, reference: Path, tolerance: float = 1e-12) -> None:
     """Same rows, and the same last snapshot, to round-off (0: to the last bit)."""
     one = open_run(run)
     other = open_run(reference)
-    np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
+    assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
     for name in ("time", "energy", "enstrophy"):
         found = one.diagnostics[name]
         expected = other.diagnostics[name]
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=0, err_msg=name)
+        assert_allclose(found, expected, rtol=tolerance, atol=0, err_msg=name)
     last = one.snapshots[-1]["velocity"][...]
     expected = other.snapshots[-1]["velocity"][...]
-    np.testing.assert_allclose(last, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    assert_allclose(last, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 class Job:

@@ -12,6 +12,7 @@ import pytest
 from collective_order import Compiled
 from cover import write
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from numpy.testing import assert_allclose
 from peers.published_transform import published_transform
 from run_support import ROOT, command
 from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
@@ -94,8 +95,8 @@ def test_the_published_transform_is_a_transform() -> None:
     forward, inverse, sharding = published_transform(make_mesh(jax.devices()[:2], (2,), ("slab",)))
     values = np.random.default_rng(0).standard_normal((2, 6, 4, 8)) + 0j
     modes = jax.jit(forward)(jax.device_put(values, sharding))
-    np.testing.assert_allclose(modes, np.fft.fftn(values, axes=(1, 2, 3)), atol=1e-12)
-    np.testing.assert_allclose(jax.jit(inverse)(modes), values, atol=1e-13)
+    assert_allclose(modes, np.fft.fftn(values, axes=(1, 2, 3)), atol=1e-12)
+    assert_allclose(jax.jit(inverse)(modes), values, atol=1e-13)
 
 
 HLO = """

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from spectral_cases import (
     PLANS,
     Case,
@@ -125,7 +126,7 @@ def test_modes_between_two_shells_belong_to_the_upper_one(scale):
     layout = make_transform(Grid((32, 16, 16), (2 * side, side, side)), jax.devices()[:1]).layout
     i, j, k = np.meshgrid(np.arange(-10, 11), *2 * [np.arange(-5, 6)], indexing="ij")
     count = jax.jit(layout.shell_modes)()[0]
-    np.testing.assert_array_equal(count, np.bincount(_shells(i * i + 4 * (j * j + k * k))))
+    assert_array_equal(count, np.bincount(_shells(i * i + 4 * (j * j + k * k))))
     assert count[:5].tolist() == [1, 28, 112, 212, 404]
     across = Bins(layout, "y", "perpendicular")
     along = Bins(layout, "y", "parallel")
@@ -134,7 +135,7 @@ def test_modes_between_two_shells_belong_to_the_upper_one(scale):
         * along.width
         * spectral_map(across, along, layout, jnp.ones(layout.shape)).sum(1)
     )
-    np.testing.assert_array_equal(np.rint(count), np.bincount(_shells(i * i + 4 * k * k)))
+    assert_array_equal(np.rint(count), np.bincount(_shells(i * i + 4 * k * k)))
 
 
 def _shells(four_k_squared: np.ndarray) -> list[int]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sweep_support import BASE, together
 
 from simulator.archive.open_run import open_run
@@ -65,19 +65,17 @@ sweep:
         one = open_run(run.folder)
         other = open_run(folder)
         assert list(one.diagnostics) == list(other.diagnostics)
-        np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
+        assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
         for name in ("time", "energy", "dissipation", "enstrophy", "max_speed"):
             found = one.diagnostics[name]
             expected = other.diagnostics[name]
-            np.testing.assert_allclose(
-                found, expected, rtol=0, atol=tolerance * abs(expected).max()
-            )
+            assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
         assert one.snapshots.steps == other.snapshots.steps
         found = one.snapshots[-1]["velocity"][...]
         expected = other.snapshots[-1]["velocity"][...]
-        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
+        assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
         energies = [run.spectra.one("kinetic_energy", -1) for run in (one, other)]
-        np.testing.assert_allclose(*energies, rtol=0, atol=tolerance)
+        assert_allclose(*energies, rtol=0, atol=tolerance)
         assert found.dtype == expected.dtype
         assert read_state(run.folder).state == "finished"
         assert (

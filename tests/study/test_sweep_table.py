@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from run_support import fresh
 from sweep_support import BASE
 
@@ -90,8 +91,8 @@ def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> 
     assert second == f"1,{half_done.runs[1].hash},failed,0.2,0.02,,,,,,"
     assert json.loads(table_as_json(table))[1]["final.energy"] is None
     arrays = half_done.table()
-    np.testing.assert_array_equal(arrays["model.viscosity"], [0.1, 0.2, 0.3, 0.4])
-    np.testing.assert_array_equal(arrays["final.energy"], [1, np.nan, np.nan, np.nan])
+    assert_array_equal(arrays["model.viscosity"], [0.1, 0.2, 0.3, 0.4])
+    assert_array_equal(arrays["final.energy"], [1, np.nan, np.nan, np.nan])
     assert list(arrays["state"]) == ["done", "failed", "interrupted", "waiting"]
     assert np.asarray(arrays["index"]).dtype == np.int64
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from simulator import Simulation, load_config
 from simulator.cli import main
@@ -130,7 +131,7 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
     products = jax.jit(lambda u: tendency(own.model, u, own.state.time)[0])(fields)
     for field, wanted in RIGHT_HAND_SIDES[name](lap, **start).items():
         found = own.transform.inverse(products[field] + linear[field] * fields[field])
-        np.testing.assert_allclose(
+        assert_allclose(
             np.asarray(found).ravel(), wanted.ravel(), rtol=0, atol=1e-11 * abs(wanted).max()
         )
 
@@ -219,7 +220,7 @@ def test_a_rossby_wave_is_exact_at_any_amplitude() -> None:
     with_values(own, {"vorticity": 5 * np.cos(2 * x - y)})
     stepped(own, 20, 0.1)
     wave = 5 * np.cos(2 * x - y + 3 * 2 / (5 + 4) * 2.0)
-    np.testing.assert_allclose(np.asarray(own.fields["vorticity"]), wave, atol=1e-12)
+    assert_allclose(np.asarray(own.fields["vorticity"]), wave, atol=1e-12)
 
 
 def test_waves_and_invariants_of_shallow_water() -> None:
@@ -246,9 +247,7 @@ def test_waves_and_invariants_of_shallow_water() -> None:
     with_values(own, wave(0.0))
     stepped(own, steps, dt)
     for name, values in wave(steps * dt).items():
-        np.testing.assert_allclose(
-            np.asarray(own.fields[name]), values, atol=2 * steps * a * (5e-9 + a)
-        )
+        assert_allclose(np.asarray(own.fields[name]), values, atol=2 * steps * a * (5e-9 + a))
     flow = np.stack([0.3 * np.sin(y), 0.2 * np.cos(x)])
     with_values(own, {"velocity": flow, "height": 0.1 * np.cos(x) * np.cos(y)})
     before = own.diagnostics(own.state)

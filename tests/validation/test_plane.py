@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
+from numpy.testing import assert_allclose
 
 from simulator import Simulation, load_config
 from simulator.physics.initial.random import MagneticSettings, solenoidal
@@ -111,7 +112,7 @@ def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
         if plane.model.fields[name].components:
             assert len(found) == 2 and not wanted[2].any()
             wanted = wanted[:2]
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
+        assert_allclose(found, wanted, rtol=0, atol=1e-13)
 
 
 def test_taylor_green_vortices_decay_exactly() -> None:
@@ -125,7 +126,7 @@ def test_taylor_green_vortices_decay_exactly() -> None:
     first, *_, end = marched(made, 0.02, 50)
     k2 = 1 + 4
     exact = field(made, first, "velocity") * np.exp(-nu * k2 * 1.0)
-    np.testing.assert_allclose(field(made, end, "velocity"), exact, rtol=0, atol=1e-14)
+    assert_allclose(field(made, end, "velocity"), exact, rtol=0, atol=1e-14)
     row = measured(made, end)
     assert row["integral_scale"] == pytest.approx(2 / k2**0.5, rel=1e-12)
     assert row["taylor_scale"] == pytest.approx(2 / k2**0.5, rel=1e-12)
@@ -153,7 +154,7 @@ def test_it_is_the_vorticity_equation() -> None:
     vorticity = curl(layout, found.fields["velocity"])
     exact = wanted.fields["vorticity"]
     assert float(abs(exact - theirs.state.fields["vorticity"]).max()) > 0.01
-    np.testing.assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
+    assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
 
 
 def test_vortices_of_waves_are_points_of_the_plane(tmp_path) -> None:
@@ -198,14 +199,12 @@ def test_curls_in_a_plane(transform: Transform) -> None:
     found = fields()
     assert found["omega"].shape == layout.shape and np.abs(found["divergence"]).max() < 1e-14
     for name in ("twice", "back"):
-        np.testing.assert_allclose(found[name], found["v"], rtol=0, atol=1e-14)
+        assert_allclose(found[name], found["v"], rtol=0, atol=1e-14)
     a, b = np.random.default_rng(0).normal(size=(2, 2, 4, 1, 1))
     squares = (a**2).sum(0) * (b**2).sum(0)
-    np.testing.assert_allclose(
-        np.asarray(cross(a, b)) ** 2 + (a * b).sum(0) ** 2, squares, rtol=1e-14
-    )
-    np.testing.assert_allclose(cross(a, b[0]), -np.asarray(cross(b[0], a)), rtol=1e-15)
-    np.testing.assert_allclose((a * np.asarray(cross(a, b[0]))).sum(0), 0, atol=1e-15)
+    assert_allclose(np.asarray(cross(a, b)) ** 2 + (a * b).sum(0) ** 2, squares, rtol=1e-14)
+    assert_allclose(cross(a, b[0]), -np.asarray(cross(b[0], a)), rtol=1e-15)
+    assert_allclose((a * np.asarray(cross(a, b[0]))).sum(0), 0, atol=1e-15)
 
 
 def test_directional_spectra_have_the_axes_of_the_user(transform: Transform) -> None:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepped
+from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
 
@@ -163,7 +164,7 @@ def test_particles_start_with_the_density_of_waves() -> None:
     one, other = (
         np.asarray(run.spectra(run.state)["density_power"])[1:4] for run in (wave, matter)
     )
-    np.testing.assert_allclose(other, one, rtol=1e-2)
+    assert_allclose(other, one, rtol=1e-2)
     mean = np.asarray(matter.state.particles["dark"].records["mass"]).sum() / (2 * math.pi) ** 3
     assert mean == pytest.approx(0.3 * 3 * 2.0**2 / (8 * math.pi * 0.25), rel=1e-12)
 
@@ -240,16 +241,12 @@ def test_tables_of_transfer_functions_and_of_power(tmp_path) -> None:
         rows[:, 0], rows[:, place] = k, total
         np.savetxt(tmp_path / f"{columns}.txt", rows)
         settings = LinearPowerSettings(transfer_table=str(tmp_path / f"{columns}.txt"), h=0.68)
-        np.testing.assert_allclose(
-            linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4
-        )
+        assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
     for unit, table_units in ((1.0, "run"), (1.0, "mpc_h"), (1 / 0.68, "mpc")):
         path = tmp_path / f"{table_units}.txt"
         np.savetxt(path, np.stack([k / unit, wanted(k) * unit**3], 1))
         settings = LinearPowerSettings(table=str(path), table_units=table_units, h=0.68)
-        np.testing.assert_allclose(
-            linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4
-        )
+        assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
 
 
 def test_a_box_of_a_fit_with_fixed_amplitudes() -> None:
@@ -273,7 +270,7 @@ def test_a_box_of_a_fit_with_fixed_amplitudes() -> None:
     inside = (waves > 0) & (np.abs(np.stack(np.meshgrid(n, n, n))).max(0) < 8)
     growth = background.growth(1e-3) / background.growth(1.0)
     wanted = np.exp(np.interp(np.log(waves[inside]), np.log(k), np.log(power))) * growth**2 / 1e6
-    np.testing.assert_allclose(
+    assert_allclose(
         np.abs(np.fft.fftn(rho[0] / mean, norm="forward"))[inside] ** 2, wanted, rtol=1e-6
     )
 
@@ -361,8 +358,8 @@ def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
     )
     growth = np.sqrt(grown / begun) * background.growth(0.02) / background.growth(1.0)
     assert grown.max() < 1e-3  # linear
-    np.testing.assert_allclose(growth[: side // 8], 1, rtol=0, atol=0.03)
-    np.testing.assert_allclose(growth, 1, rtol=0, atol=0.1)
+    assert_allclose(growth[: side // 8], 1, rtol=0, atol=0.03)
+    assert_allclose(growth, 1, rtol=0, atol=0.1)
 
 
 def test_the_velocities_of_a_start_are_those_of_its_displacements() -> None:
@@ -388,9 +385,7 @@ time: {stop: 1, dt: 0.05}
         places[order] = middle["position"]
         moved = (late["position"] - early["position"] + 32) % 64 - 32
         velocity = middle["velocity"]
-        np.testing.assert_allclose(
-            moved / (tau[2] - tau[1]), velocity, atol=1e-4 * abs(velocity).max()
-        )
+        assert_allclose(moved / (tau[2] - tau[1]), velocity, atol=1e-4 * abs(velocity).max())
     assert 0.01 < abs((places["2"] - places["1"] + 32) % 64 - 32).max() < 5
 
 
@@ -476,5 +471,5 @@ time: {{stop: 1.0, dt: 0.01}}
         sizes = waves_of(state)
         found.append(np.array([float(sizes[name]) for name in run.model.parts]) / rho)
         state = stepped(run, state, 2 / gamma, round(2 / gamma / 0.01))
-    np.testing.assert_allclose(np.log(found[1] / found[0]) / 2, 1, rtol=0, atol=1e-3)
-    np.testing.assert_allclose(found[1] / found[1][0], mode / mode[0], rtol=1e-3)
+    assert_allclose(np.log(found[1] / found[0]) / 2, 1, rtol=0, atol=1e-3)
+    assert_allclose(found[1] / found[1][0], mode / mode[0], rtol=1e-3)
