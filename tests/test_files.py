@@ -65,7 +65,7 @@ def test_removing_what_is_gone_is_no_error(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_every_moment_belongs_to_one_name() -> None:
+def test_every_moment_belongs_to_one_name():
     now = [1.0]
     spent = Stopwatch(clock=lambda: now[0])
     now[0] += 2
@@ -84,7 +84,7 @@ def test_every_moment_belongs_to_one_name() -> None:
     assert spent.parts["steps"] == 64 and sum(spent.parts.values()) == now[0] - 1
 
 
-def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) -> None:
+def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys):
     config = write_case(tmp_path)
     small = (
         "time.stop=0.02",
@@ -102,7 +102,7 @@ def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) ->
         assert f"{name} " in line
 
 
-def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch) -> None:
+def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch):
     x = jnp.arange(3.0)
     given = {
         name: Compilable(jax.jit(lambda a, n=n: n * a), (x,))

@@ -63,7 +63,7 @@ def package(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def test_every_package_has_a_floor_and_no_import_runs_up() -> None:
+def test_every_package_has_a_floor_and_no_import_runs_up():
     floor = floors()
     up = [
         f"{importer} imports {imported}"
@@ -88,7 +88,7 @@ def in_circles(needs: dict[str, set[str]]) -> list[str]:
     return list(left)
 
 
-def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_are_named() -> None:
+def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_are_named():
     needs = {
         module: {imported for imported, _ in imports(module)}
         for module in modules()
@@ -110,7 +110,7 @@ def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_a
     )
 
 
-def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing() -> None:
+def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing():
     places: dict[str, set[str]] = {}
     for module, path in modules().items():
         for node in ast.walk(ast.parse(path.read_text())):

@@ -136,7 +136,7 @@ def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess
     )
 
 
-def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path) -> None:
+def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path):
     """One of them carries sums over time on the devices, which a restart on other devices takes
     up."""
     done = python(package, RUN)
@@ -169,7 +169,7 @@ WRONG = {
 }
 
 
-def test_the_schema_shows_it_with_its_defaults_and_a_wrong_one_is_one_line(package: Path) -> None:
+def test_the_schema_shows_it_with_its_defaults_and_a_wrong_one_is_one_line(package: Path):
     done = python(package, SCHEMAS, *WRONG, "cubes = cubes:Cubes")
     assert done.stdout.split() == ["2", "2", "2", "2", "0"], done.stderr
     for number, said in enumerate(WRONG.values()):
@@ -179,7 +179,7 @@ def test_the_schema_shows_it_with_its_defaults_and_a_wrong_one_is_one_line(packa
     assert '"CubeSettings"' in schema and "The power of speed." in schema
 
 
-def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatch):
     """A package that adds a part may import the registry's own parts while it is being loaded."""
 
     def never(group: str) -> None:

@@ -133,7 +133,7 @@ def alter(path: Path, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
-def test_gadget_files_changed_at_random(run, count: int, tmp_path) -> None:
+def test_gadget_files_changed_at_random(run, count: int, tmp_path):
     rng = np.random.default_rng(count)
     refused = 0
     good = original(run, tmp_path / "good.hdf5")
@@ -168,7 +168,7 @@ def test_gadget_files_changed_at_random(run, count: int, tmp_path) -> None:
         ("ParticleIDs", np.full(COUNT, 1.0), "whole numbers of shape"),
     ],
 )
-def test_what_is_wrong_is_said(run, name, values, line, tmp_path) -> None:
+def test_what_is_wrong_is_said(run, name, values, line, tmp_path):
     path = original(run, tmp_path / "start.hdf5")
     with h5py.File(path, "a") as file:
         del file[f"PartType1/{name}"]
@@ -239,7 +239,7 @@ def components(folder: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.slow)])
-def test_manifests_changed_at_random(count: int, tmp_path) -> None:
+def test_manifests_changed_at_random(count: int, tmp_path):
     """Whose checksum was computed anew: no field is read with another shape or type than it has."""
     rng = np.random.default_rng(count)
     refused = 0
@@ -261,7 +261,7 @@ def test_manifests_changed_at_random(count: int, tmp_path) -> None:
     assert refused > 0.3 * count
 
 
-def test_a_bad_dtype_in_a_manifest_is_one_line(tmp_path) -> None:
+def test_a_bad_dtype_in_a_manifest_is_one_line(tmp_path):
     folder = save(tmp_path, 10, tiny(10), {"time": 0.1})
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())

@@ -22,7 +22,7 @@ class Limited(io.BytesIO):
 
 
 @pytest.mark.parametrize("room", [0, 100, 4096])
-def test_a_full_disk_is_named_as_such(room: int) -> None:
+def test_a_full_disk_is_named_as_such(room: int):
     """h5py alone raises AttributeError, `object has no attribute 'flush'`, or RuntimeError."""
     disk = Limited()
     disk.room = room
@@ -31,7 +31,7 @@ def test_a_full_disk_is_named_as_such(room: int) -> None:
     assert (error.value.errno, error.value.filename) == (errno.ENOSPC, "a.h5")
 
 
-def test_without_an_error_the_file_is_whole_and_a_bug_stays_what_it_is() -> None:
+def test_without_an_error_the_file_is_whole_and_a_bug_stays_what_it_is():
     image = io.BytesIO()
     with hdf5_into(image, "latest", Path("a.h5")) as file:
         file["x"] = np.arange(3)

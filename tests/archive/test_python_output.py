@@ -64,7 +64,7 @@ TWO = (
 
 
 @pytest.mark.spmd
-def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path: Path) -> None:
+def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path: Path):
     """A grid of 9 x 8 x 8 points on two devices: along a sharded axis there is padding, which no
     mean sees."""
     assert Simulation(configured(TWO, "time.max_steps=1")).run() == 0
@@ -120,9 +120,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("result", "line", "said"), REFUSED)
-def test_what_cannot_be_a_row_is_refused_with_its_line(
-    configured, tmp_path, result, line, said
-) -> None:
+def test_what_cannot_be_a_row_is_refused_with_its_line(configured, tmp_path, result, line, said):
     Path("mine.py").write_text(f"{CODE}\ndef wrong(fields, time):\n    return {result}\n")
     with pytest.raises(UserError) as refusal:
         check_configuration(configured("{path: mine.py, function: wrong, every: 1}"))
@@ -153,12 +151,12 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(
         (TWO.replace(", name: squares", ", name: helical"), r"two functions write helical\.h5"),
     ],
 )
-def test_mistakes_in_the_block_are_named(configured, text: str, said: str) -> None:
+def test_mistakes_in_the_block_are_named(configured, text: str, said: str):
     with pytest.raises(UserError, match=said):
         check_configuration(configured(text))
 
 
-def test_one_block_stands_for_a_list_of_one(configured, tmp_path: Path) -> None:
+def test_one_block_stands_for_a_list_of_one(configured, tmp_path: Path):
     config = configured("{path: mine.py, function: helical, every: 1}")
     assert len(config.output.python) == 1
     Path("again.yaml").write_text(dump_config(config))

@@ -137,7 +137,7 @@ class Storage(RuleBasedStateMachine):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("histories", [4, pytest.param(40, marks=pytest.mark.slow)])
-def test_any_history_of_a_folder(histories: int) -> None:
+def test_any_history_of_a_folder(histories: int):
     quiet = [HealthCheck.too_slow]
     given = settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)
     run_state_machine_as_test(Storage, settings=given)

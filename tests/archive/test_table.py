@@ -134,7 +134,7 @@ def test_what_a_run_has_written_by_name(folder):
     assert_array_equal(run.spectra.coordinates["k"], K)
     assert run.state is None and run.provenance == {} and "not started" in repr(run)
     write_state(folder, RunState("running", 3, 0.3, 1.0, 30.0, 5.0, 0.1))
-    assert run.state is not None and run.state.step == 3 and "running, step 3" in repr(run)
+    assert run.state.step == 3 and "running, step 3" in repr(run)
 
 
 def test_snapshots_are_read_lazily_and_grow_with_the_run(folder):

@@ -125,7 +125,7 @@ def test_without_a_file_and_inside_a_job_and_refused(capsys, monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_words_are_completed(capsys) -> None:
+def test_words_are_completed(capsys):
     pytest.importorskip("shtab")
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
@@ -160,7 +160,7 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
 @pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
 def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(
     case: str, somewhere: Path, capsys
-) -> None:
+):
     assert main(["init", case]) == 0 and capsys.readouterr().out == f"{case}.yaml\n"
     written = somewhere / f"{case}.yaml"
     mine = load_config(written)
@@ -174,7 +174,7 @@ def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(
     assert ("TaylorGreen1937" in printed) == case.startswith("taylor_green")
 
 
-def test_a_sweep_comes_with_its_base_and_nothing_is_overwritten(somewhere: Path, capsys) -> None:
+def test_a_sweep_comes_with_its_base_and_nothing_is_overwritten(somewhere: Path, capsys):
     assert main(["init", "sweep_viscosity"]) == 0
     assert "simulator sweep plan sweep_viscosity.yaml" in capsys.readouterr().err
     assert (somewhere / "taylor_green.yaml").exists()

@@ -165,7 +165,7 @@ QUICK = ("read-only", "full stdout")
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
 )
-def test_every_command_ends_in_a_line(name: str, finished: Path, tmp_path: Path) -> None:
+def test_every_command_ends_in_a_line(name: str, finished: Path, tmp_path: Path):
     place = tmp_path / "place"
     result = tmp_path / "result"
     shutil.copytree(finished, place)

@@ -74,17 +74,13 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
         ),
     ],
 )
-def test_known_endings_are_one_line(
-    command, capsys, error: BaseException, code: int, message: str
-) -> None:
+def test_known_endings_are_one_line(command, capsys, error: BaseException, code: int, message: str):
     command(raising(error))
     assert cli.main(["trial", "x"]) == code and capsys.readouterr() == ("", message)
 
 
 @pytest.mark.parametrize("place", ["in the file", "in the function"])
-def test_sys_exit_in_a_users_file_is_a_mistake_and_no_success(
-    place: str, tmp_path: Path, capsys
-) -> None:
+def test_sys_exit_in_a_users_file_is_a_mistake_and_no_success(place: str, tmp_path: Path, capsys):
     """Otherwise a run that has done nothing would end with code 0."""
     inside = "    " if place == "in the function" else ""
     (tmp_path / "mine.py").write_text(
@@ -97,7 +93,7 @@ def test_sys_exit_in_a_users_file_is_a_mistake_and_no_success(
     assert f"{tmp_path / 'mine.py'}:4: " in shown.err and "SystemExit: 0" in shown.err
 
 
-def test_sys_exit_elsewhere_names_the_line(command, capsys) -> None:
+def test_sys_exit_elsewhere_names_the_line(command, capsys):
     command(raising(SystemExit(0)))
     assert cli.main(["trial", "x"]) == 2
     assert re.fullmatch(
@@ -129,12 +125,12 @@ BREAK = "a\nb"
     ],
     ids=lambda arguments: " ".join(arguments).replace(CONFIG, "CONFIG"),
 )
-def test_a_line_break_in_an_argument_makes_no_second_line(arguments: list[str], capsys) -> None:
+def test_a_line_break_in_an_argument_makes_no_second_line(arguments: list[str], capsys):
     assert cli.main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_full_disk_behind_stdout_is_one_line() -> None:
+def test_a_full_disk_behind_stdout_is_one_line():
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "simulator", "explain"],
@@ -147,7 +143,7 @@ def test_a_full_disk_behind_stdout_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (1, "standard output: No space left on device\n")
 
 
-def test_a_bug_keeps_its_traceback(command, capsys) -> None:
+def test_a_bug_keeps_its_traceback(command, capsys):
     command(raising(ZeroDivisionError("ours")))
     assert cli.main(["trial", "x"]) == 1 and "Traceback" in (shown := capsys.readouterr().err)
     assert "ZeroDivisionError: ours" in shown
@@ -160,7 +156,7 @@ x.yaml --output d a=1 --fast b=2
 
 
 @pytest.mark.parametrize("line", LINES.splitlines())
-def test_overrides_stand_anywhere_among_the_options(command, line: str) -> None:
+def test_overrides_stand_anywhere_among_the_options(command, line: str):
     seen: list[argparse.Namespace] = []
     command(lambda args: seen.append(args) or 0)
     assert cli.main(["trial", *line.split()]) == 0
@@ -187,14 +183,14 @@ REQUIRED = "the following arguments are required: "
         ("trial x --output", f"simulator trial: argument --output: expected one argument; {HELP}"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(command, capsys, line: str, message: str) -> None:
+def test_a_wrong_command_line_is_one_line(command, capsys, line: str, message: str):
     command(lambda args: 0)
     assert cli.main(line.split()) == 2 and capsys.readouterr() == ("", message + "\n")
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_help_shows_a_working_example(name: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_shows_a_working_example(name: str, capsys, monkeypatch: pytest.MonkeyPatch):
     assert cli.main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     example = next(line for line in shown.splitlines() if line.startswith("example: simulator "))
@@ -209,7 +205,7 @@ def test_help_shows_a_working_example(name: str, capsys, monkeypatch: pytest.Mon
 
 
 @pytest.mark.smoke
-def test_the_version_is_the_packages(capsys) -> None:
+def test_the_version_is_the_packages(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"simulator {version('simulator')}\n"
 
@@ -221,7 +217,7 @@ def test_the_version_is_the_packages(capsys) -> None:
         ("devices case.yaml", "simulator doctor [CONFIG]"),
     ],
 )
-def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, instead: str) -> None:
+def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, instead: str):
     assert cli.main(line.split()) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1
@@ -231,7 +227,7 @@ def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, ins
     )
 
 
-def test_help_lists_every_command_once_in_its_group(capsys) -> None:
+def test_help_lists_every_command_once_in_its_group(capsys):
     assert cli.main(["--help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:3].strip()]
     at = {group: listed.index(f"{group}:") for group in cli.GROUPS}
@@ -239,7 +235,7 @@ def test_help_lists_every_command_once_in_its_group(capsys) -> None:
         assert listed[at[group] + 1 : at[group] + 1 + len(names)] == list(names)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     """What makes `simulator --help` quick, stated so that a loaded machine cannot blur it."""
     command = [sys.executable, "-X", "importtime", "-m", "simulator", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -258,7 +254,7 @@ def test_help_imports_nothing_heavy() -> None:
     }
 
 
-def test_a_closed_pipe_or_no_stdout_at_all_is_no_traceback() -> None:
+def test_a_closed_pipe_or_no_stdout_at_all_is_no_traceback():
     """`simulator init | head -0`: the reader has left before anything was written."""
     read, write = os.pipe()
     os.close(read)
@@ -271,9 +267,7 @@ def test_a_closed_pipe_or_no_stdout_at_all_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_check_prints_the_resolved_yaml_and_nothing_else(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_check_prints_the_resolved_yaml_and_nothing_else(tmp_path: Path, monkeypatch, capsys):
     """From another folder, what it prints is a file that gives the same run again."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["check", CONFIG, "time.stop=2", "grid.shape=8,8,8"]) == 0
@@ -285,7 +279,7 @@ def test_check_prints_the_resolved_yaml_and_nothing_else(
     assert again.output.directory == tmp_path / "outputs/taylor_green"
 
 
-def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.yaml").write_text("model: {kind: navier_stokes, viscosity: -1}\ngird: {}\n")
     assert cli.main(["check", "bad.yaml", "time.stop=1", "initial.kind=taylor_gren"]) == 2
@@ -307,7 +301,7 @@ def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.M
         ("check nowhere.yaml", "nowhere.yaml: no such file"),
     ],
 )
-def test_check_says_what_it_needs(capsys, line: str, message: str) -> None:
+def test_check_says_what_it_needs(capsys, line: str, message: str):
     assert cli.main(line.split()) == 2 and capsys.readouterr() == ("", message + "\n")
 
 

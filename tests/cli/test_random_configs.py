@@ -231,13 +231,13 @@ def checked(data: tuple[Any, str]) -> int:
 
 @given(data=mutated())
 @settings(QUICK, max_examples=25)
-def test_anything_is_printed_or_refused_in_lines(data, folder: Path) -> None:
+def test_anything_is_printed_or_refused_in_lines(data, folder: Path):
     checked(data)
 
 
 @given(data=right())
 @settings(QUICK, max_examples=10)
-def test_what_is_printed_describes_the_same_run(data, folder: Path) -> None:
+def test_what_is_printed_describes_the_same_run(data, folder: Path):
     code, printed, _ = called("check", data)
     if code == 0:
         Path("again.yaml").write_text(printed)
@@ -251,14 +251,14 @@ def test_what_is_printed_describes_the_same_run(data, folder: Path) -> None:
 @pytest.mark.slow
 @given(data=mutated())
 @MANY
-def test_five_thousand_are_printed_or_refused_in_lines(data, folder: Path) -> None:
+def test_five_thousand_are_printed_or_refused_in_lines(data, folder: Path):
     checked(data)
 
 
 @pytest.mark.slow
 @given(data=mutated())
 @settings(MANY, max_examples=100)
-def test_a_run_refuses_what_check_refuses_and_nothing_else_but_values(data, folder: Path) -> None:
+def test_a_run_refuses_what_check_refuses_and_nothing_else_but_values(data, folder: Path):
     tiny = ("grid.shape=8,8,8", "time.max_steps=2", "devices.count=1", "output.directory=out")
     first, _, refusal = called("check", data, *tiny)
     code, _, err = called("run", data, *tiny)

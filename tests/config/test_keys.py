@@ -30,7 +30,7 @@ def known() -> list[Key]:
 
 
 @pytest.mark.smoke
-def test_every_key_says_what_it_means(known) -> None:
+def test_every_key_says_what_it_means(known):
     assert len({key.path for key in known}) > 200
     assert not [f"{key.path} [{key.kind}]" for key in known if not key.meaning]
     assert not [f"{key.path} [{key.kind}]" for key in known if not key.type]
@@ -51,12 +51,12 @@ def test_every_key_says_what_it_means(known) -> None:
         ("", "forcing"),
     ],
 )
-def test_explain_finds_the_key(key: str, expected: str, capsys) -> None:
+def test_explain_finds_the_key(key: str, expected: str, capsys):
     assert main(["explain", key] if key else ["explain"]) == 0
     assert expected in capsys.readouterr().out
 
 
-def test_explain_names_the_nearest_key(capsys) -> None:
+def test_explain_names_the_nearest_key(capsys):
     assert main(["explain", "time.clf"]) == 2
     assert "did you mean time.cfl?" in capsys.readouterr().err
 
@@ -82,7 +82,7 @@ class Every(Settings):
         (" 3 ", 3.0),
     ],
 )
-def test_numbers_may_be_written_as_expressions(text: str, value: float) -> None:
+def test_numbers_may_be_written_as_expressions(text: str, value: float):
     assert evaluate_number(text) == pytest.approx(value, rel=1e-15)
 
 
@@ -108,7 +108,7 @@ def test_numbers_may_be_written_as_expressions(text: str, value: float) -> None:
         "1e999 - 1e999 + x",
     ],
 )
-def test_nothing_else_is_a_number(text: str) -> None:
+def test_nothing_else_is_a_number(text: str):
     with pytest.raises(ValueError, match="is not a number; write"):
         evaluate_number(text)
 
@@ -117,7 +117,7 @@ def test_nothing_else_is_a_number(text: str) -> None:
     ("value", "seconds"),
     [(5, 5.0), ("5", 5.0), ("1.5h", 5400.0), ("10min", 600.0), ("2 d", 172800.0), ("2*60", 120.0)],
 )
-def test_wall_clock_times(value: object, seconds: float) -> None:
+def test_wall_clock_times(value: object, seconds: float):
     assert Every.model_validate({"seconds": value}).seconds == seconds
 
 
@@ -146,7 +146,7 @@ def test_wall_clock_times(value: object, seconds: float) -> None:
         {"unknown": 1},
     ],
 )
-def test_wrong_values_are_refused(values: dict) -> None:
+def test_wrong_values_are_refused(values: dict):
     with pytest.raises(ValidationError):
         Every.model_validate(values)
 
@@ -156,7 +156,7 @@ RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml") if "sweep" not in pat
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str) -> None:
+def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str):
     path = CONFIGS / name
     assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
     config = load_config(path)
@@ -164,7 +164,7 @@ def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str
     assert config.output.directory == Path.cwd() / "outputs" / path.stem
 
 
-def test_the_schema_file_is_up_to_date() -> None:
+def test_the_schema_file_is_up_to_date():
     """Made anew by `simulator check --schema > configs/schema.json`."""
     written = json.loads((CONFIGS / "schema.json").read_text())
     assert _gist(written) == _gist(json_schema())
@@ -186,7 +186,7 @@ def _gist(schema: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_every_shipped_configuration_runs(name: str, tmp_path: Path, capsys) -> None:
+def test_every_shipped_configuration_runs(name: str, tmp_path: Path, capsys):
     """Its first steps, on a small grid."""
     shape = "grid.shape=" + ",".join("16" for _ in load_config(CONFIGS / name).grid.shape)
     assert (

@@ -19,7 +19,7 @@ from simulator.errors import UserError
 
 
 @pytest.mark.smoke
-def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
+def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path):
     assert as_mapping(load(short)) == {
         "name": "run",
         "model": {"kind": "viscous", "viscosity": 1 / 1600, "scalars": []},
@@ -56,7 +56,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
     }
 
 
-def test_values_of_every_form(load, short: str) -> None:
+def test_values_of_every_form(load, short: str):
     config = load(
         short
         + "grid: {shape: [63, 64, 67], box: [2*pi, 1e1, 1/3]}\n"
@@ -73,7 +73,7 @@ def test_values_of_every_form(load, short: str) -> None:
     assert config.fft.block == 4
     assert config.output.checkpoints.every_wall == 600.0
     assert config.output.checkpoints.every_steps == 1000
-    assert config.output.slices is not None and config.output.slices.align
+    assert config.output.slices.align
     assert config.run.watchdog == 7200.0
     assert config.slurm.time == "30"
     assert config.name == "Größe_1.0"
@@ -88,9 +88,7 @@ def test_values_of_every_form(load, short: str) -> None:
         assert load(short + f"slurm: {{time: {time}}}\n").slurm.time == time
 
 
-def test_output_lies_relative_to_the_current_folder(
-    load, short: str, tmp_path: Path, monkeypatch
-) -> None:
+def test_output_lies_relative_to_the_current_folder(load, short: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("SCRATCH", "/scratch")
     for given_path, meant in [
@@ -105,7 +103,7 @@ def test_output_lies_relative_to_the_current_folder(
         assert load(short, f"output.directory={given_path}").output.directory == Path(meant)
 
 
-def test_a_run_is_named_after_its_file(config_class, tmp_path: Path, short: str) -> None:
+def test_a_run_is_named_after_its_file(config_class, tmp_path: Path, short: str):
     path = tmp_path / "my case.v2.yaml"
     path.write_text(short)
     config = load_config(path)
@@ -119,7 +117,7 @@ def test_a_run_is_named_after_its_file(config_class, tmp_path: Path, short: str)
     assert load_config(path) == config
 
 
-def test_registries_do_not_leak_into_each_other(registries: Registries, config_class) -> None:
+def test_registries_do_not_leak_into_each_other(registries: Registries, config_class):
     assert TimeSettings.model_fields["integrator"].annotation is str
     assert RunConfig.model_fields["forcing"].default is None
     one = assemble(registries._replace(forcings={"stirred": registries.forcings["stirred"]}))
@@ -184,7 +182,7 @@ RUNS = st.fixed_dictionaries(
 
 
 @given(run=RUNS)
-def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class, run: dict) -> None:
+def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class, run: dict):
     """Every number survives exactly, in both directions, whatever the folder it is read from."""
     config = config_class.model_validate(run)
     written = dump_config(config)
@@ -199,7 +197,7 @@ def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class,
 
 def test_overrides_survive_in_a_written_configuration(
     load, config_class, short: str, tmp_path: Path
-) -> None:
+):
     (tmp_path / "f.py").touch()
     parameters = "initial.parameters={a: 1e-3, b: '1e-3', c: null}"
     config = load(short, "initial.kind=python", "initial.path=f.py", parameters)
@@ -251,7 +249,7 @@ def test_no_file_and_no_override_raises_anything_but_a_user_error(
             )
 
 
-def test_the_schema_names_every_key(config_class) -> None:
+def test_the_schema_names_every_key(config_class):
     schema = json_schema()
     assert set(schema["properties"]) == set(config_class.model_fields)
     assert schema["required"] == ["model", "initial", "time"]
@@ -292,7 +290,7 @@ FREE = Change.FREE
         ("slurm.account=me", ("slurm.account", None, "me", FREE)),
     ],
 )
-def test_a_change_and_its_class(load, short: str, override: str, difference: tuple) -> None:
+def test_a_change_and_its_class(load, short: str, override: str, difference: tuple):
     key, old, new, change = difference
     found = diff_configs(load(short), load(short, override))[0]
     assert (found.key, found.new, found.change) == (key, new, change)
@@ -300,11 +298,11 @@ def test_a_change_and_its_class(load, short: str, override: str, difference: tup
 
 
 @pytest.mark.smoke
-def test_the_same_configuration_does_not_differ_however_it_was_written(load, short: str) -> None:
+def test_the_same_configuration_does_not_differ_however_it_was_written(load, short: str):
     assert diff_configs(load(short), load(short, "time.cfl=1/2", "model.viscosity=6.25e-4")) == []
 
 
-def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: str) -> None:
+def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: str):
     assert diff_configs(
         load(short), load(short, "time.dt=1e-3", "forcing.kind=driven", "grid.dealias=none")
     ) == [

@@ -201,25 +201,25 @@ TIMES = [
 
 
 @pytest.mark.parametrize(("added", "message"), ADDED)
-def test_a_mistake_in_a_key(refused, added: str, message: str) -> None:
+def test_a_mistake_in_a_key(refused, added: str, message: str):
     assert refused(BASE + added) == [f"run.yaml:{message}"]
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(("text", "messages"), FILES)
-def test_mistakes_in_a_file(refused, text: str, messages: list[str]) -> None:
+def test_mistakes_in_a_file(refused, text: str, messages: list[str]):
     assert refused(text) == [f"run.yaml:{message}" for message in messages]
 
 
 @pytest.mark.parametrize(("time", "message"), TIMES)
-def test_mistakes_in_time(refused, time: str, message: str) -> None:
+def test_mistakes_in_time(refused, time: str, message: str):
     text = BASE.replace("{stop: 1}", time)
     assert refused(text) == [f"run.yaml:3: {message}"]
 
 
 def test_mistakes_come_in_the_order_of_the_file_and_later_checks_blame_the_same_places(
     refused, load
-) -> None:
+):
     lines = refused(BASE.replace("1/1600", "x") + "zzz: 1\ngrid: {shape: 1}\nprecision: half\n")
     assert [line.split(":")[1] for line in lines] == ["1", "4", "5", "6"]
     config = load(BASE + "devices: {count: 5}\n", "grid.shape=7,7,7")
@@ -232,9 +232,7 @@ def test_mistakes_come_in_the_order_of_the_file_and_later_checks_blame_the_same_
     assert str(config.error("precision", "no")) == "run.yaml:1: precision: no"
 
 
-def test_files_that_cannot_be_read_or_do_not_exist(
-    refused, config_class, tmp_path: Path, load
-) -> None:
+def test_files_that_cannot_be_read_or_do_not_exist(refused, config_class, tmp_path: Path, load):
     (tmp_path / "latin.yaml").write_bytes("name: x\nmodel: é".encode("latin-1"))
     for name, message in [
         ("missing.yaml", "missing.yaml: no such file"),
@@ -272,7 +270,7 @@ GIVEN = VISCOUS + "initial: {kind: vortex, amplitude: 2}\ntime: {stop: 1, cfl: 0
         ("a=~/x", ("a",), "~/x"),
     ],
 )
-def test_how_an_override_is_read(text: str, path: tuple, value: object) -> None:
+def test_how_an_override_is_read(text: str, path: tuple, value: object):
     assert parse_override(text) == Override(path, value)
 
 
@@ -291,7 +289,7 @@ def test_how_an_override_is_read(text: str, path: tuple, value: object) -> None:
         ("a=*x", "a: unreadable YAML: found undefined alias 'x'; quotes around the value may help"),
     ],
 )
-def test_what_is_no_override(text: str, message: str) -> None:
+def test_what_is_no_override(text: str, message: str):
     with pytest.raises(UserError) as caught:
         parse_override(text)
     assert str(caught.value) == f"command line: {message}"
@@ -316,13 +314,11 @@ def test_what_is_no_override(text: str, message: str) -> None:
         (["model.kind=stratified"], "model.viscosity: missing; it is required"),
     ],
 )
-def test_mistakes_are_blamed_on_the_command_line(
-    refused, overrides: list[str], message: str
-) -> None:
+def test_mistakes_are_blamed_on_the_command_line(refused, overrides: list[str], message: str):
     assert refused(GIVEN, *overrides) == [f"command line: {message}"]
 
 
-def test_overrides_are_all_blamed_and_the_last_wins(refused, load) -> None:
+def test_overrides_are_all_blamed_and_the_last_wins(refused, load):
     assert [line[:19] for line in refused(GIVEN, "foo", "bar")] == [
         "command line: foo: ",
         "command line: bar: ",
@@ -366,7 +362,7 @@ def test_overrides_are_all_blamed_and_the_last_wins(refused, load) -> None:
 )
 def test_overrides_replace_the_files_values_in_any_order(
     load, overrides: list[str], expected: dict
-) -> None:
+):
     text = (
         GIVEN.replace("1/1600", "0, scalars: [{name: a, diffusivity: 1}]")
         if "scalars" in overrides[0]
@@ -383,7 +379,7 @@ def test_overrides_replace_the_files_values_in_any_order(
 
 def test_input_paths_start_at_the_current_folder_only_on_the_command_line(
     load, tmp_path: Path, config_class, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     folder = tmp_path / "cases"
     here = tmp_path / "here"
     for place in (folder, here):
@@ -405,7 +401,7 @@ def test_input_paths_start_at_the_current_folder_only_on_the_command_line(
 
 
 @given(st.text() | st.text(alphabet="a.=[]{}\n\t\x1b\x85\u2028\ufeff\ud800", max_size=8))
-def test_a_refusal_is_one_line_without_control_characters(text: str) -> None:
+def test_a_refusal_is_one_line_without_control_characters(text: str):
     try:
         parse_override(text)
     except UserError as refusal:

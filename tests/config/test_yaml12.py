@@ -56,15 +56,13 @@ SCALARS = [
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(("text", "value"), SCALARS)
-def test_scalars_are_those_of_the_core_schema(text: str, value: object) -> None:
+def test_scalars_are_those_of_the_core_schema(text: str, value: object):
     read = parse_yaml(f"a: {text}\n", "x").value["a"]
     assert read == value
     assert type(read) is type(value)
 
 
-def test_aliases_repeat_values_but_not_without_limit_an_empty_text_is_null_and_nan_a_number() -> (
-    None
-):
+def test_aliases_repeat_values_but_not_without_limit_an_empty_text_is_null_and_nan_a_number():
     assert parse_yaml("a: &x {b: 1}\nc: *x", "x").value == {"a": {"b": 1}, "c": {"b": 1}}
     assert parse_yaml("# only a comment\n", "x").value is None
     assert math.isnan(parse_yaml("a: .NaN", "x").value["a"])
@@ -75,7 +73,7 @@ def test_aliases_repeat_values_but_not_without_limit_an_empty_text_is_null_and_n
         parse_yaml(bomb, "x")
 
 
-def test_every_key_and_entry_has_its_line() -> None:
+def test_every_key_and_entry_has_its_line():
     document = parse_yaml("a: 1\nb:\n  c: [1,\n    2]\n  d: {e: x}\n", "x")
     assert document == Document(
         {"a": 1, "b": {"c": [1, 2], "d": {"e": "x"}}},
@@ -123,20 +121,20 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_refusals_name_line_and_cure(text: str, message: str) -> None:
+def test_refusals_name_line_and_cure(text: str, message: str):
     with pytest.raises(UserError) as caught:
         parse_yaml(text, "x")
     assert str(caught.value) == message
 
 
-def test_all_mistakes_of_a_text_are_reported_at_once() -> None:
+def test_all_mistakes_of_a_text_are_reported_at_once():
     with pytest.raises(UserError) as caught:
         parse_yaml("a: 1\na: 2\nb: !x 1\nb: 2", "x")
     assert [line.split(":")[1] for line in str(caught.value).splitlines()] == ["2", "3", "4"]
 
 
 @given(st.text() | st.text(alphabet="ab:-[]{}&*!?|>'\"#%@,~ \n\t01.e", max_size=60))
-def test_no_text_raises_anything_but_a_user_error(text: str) -> None:
+def test_no_text_raises_anything_but_a_user_error(text: str):
     try:
         parse_yaml(text, "x")
     except UserError as error:
@@ -158,14 +156,14 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_is_written_reads_back_exactly(value: object) -> None:
+def test_what_is_written_reads_back_exactly(value: object):
     if isinstance(value, dict) and "<<" in value:
         return
     assert _same(parse_yaml(dump_yaml({"a": value}), "x").value["a"], value)
 
 
 @given(st.text(alphabet="0123456789+-._eExobnfayNsTrueFls~:=", max_size=8))
-def test_text_that_looks_like_something_else_stays_text_for_any_reader(text: str) -> None:
+def test_text_that_looks_like_something_else_stays_text_for_any_reader(text: str):
     written = dump_yaml({"a": text})
     assert parse_yaml(written, "x").value["a"] == text
     assert yaml.safe_load(written)["a"] == text
@@ -182,7 +180,7 @@ def _same(one: object, other: object) -> bool:
 @pytest.mark.parametrize(
     "text", ["a: [" + 300_000 * "1, ", "a:\n" + 300_000 * "- 1\n" + "["], ids=["flow", "block"]
 )
-def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str) -> None:
+def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str):
     """Before the end is seen, which is no YAML."""
     monkeypatch.setattr(yaml12, "MOST_NODES", 100)
     with pytest.raises(UserError, match=r"x:\d+: unreadable YAML: more than 100 values"):
@@ -190,7 +188,7 @@ def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text:
 
 
 @pytest.mark.parametrize("text", ['"a\\nb": 1\n"a\\nb": 2', "a: !<\x85> 1", '"\\e[2J": !!x 1'])
-def test_keys_and_tags_are_printed_escaped_on_one_line(text: str) -> None:
+def test_keys_and_tags_are_printed_escaped_on_one_line(text: str):
     with pytest.raises(UserError) as refusal:
         parse_yaml(text, "x")
     assert str(refusal.value).isprintable(), "no control character, and no line break"

@@ -175,7 +175,7 @@ def columns(simulation: Simulation) -> list[str]:
     return ["step", "time", "dt", "cfl", *own]
 
 
-def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation) -> None:
+def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation):
     known = [name for name in listed("columns") if not name.startswith("NAME")]
     known += [name.replace("NAME", "dye") for name in listed("columns") if name.startswith("NAME")]
     assert undocumented(columns(simulation), known) == []
@@ -192,7 +192,7 @@ def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation) -
         )
 
 
-def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed() -> None:
+def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed():
     text = (FOLDER / "reference" / "columns.md").read_text()
     earlier = re.findall(r"`(\w+)`", text.partition("## Earlier names")[2])
     listed_now = {name.replace("NAME", "dye") for name in listed("columns")} - set(earlier)

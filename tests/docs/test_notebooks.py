@@ -233,7 +233,7 @@ def name(page: Path) -> str:
 WITH_PYTHON = {name(page): page for page in PAGES if blocks("python", [page])}
 
 
-def test_the_sessions_are_of_pages_with_python() -> None:
+def test_the_sessions_are_of_pages_with_python():
     assert SESSIONS.keys() <= WITH_PYTHON.keys()
 
 
@@ -246,7 +246,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path) -> None:
+def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path):
     path = WITH_PYTHON[page]
     session = SESSIONS.get(page, Session())
     for title, text in titled(path):

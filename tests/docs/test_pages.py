@@ -31,7 +31,7 @@ def known_keys() -> set[str]:
     return {key.path for key in reference_keys()}
 
 
-def test_every_page_is_in_the_navigation_with_a_title() -> None:
+def test_every_page_is_in_the_navigation_with_a_title():
     files = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.md")}
     assert files | set(GENERATED) == set(page_names())
     assert not files & set(GENERATED)
@@ -39,7 +39,7 @@ def test_every_page_is_in_the_navigation_with_a_title() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_lead_somewhere(path: Path):
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         file = (path.parent / target).resolve()
@@ -61,7 +61,7 @@ CALLS = [
 @pytest.mark.parametrize(
     ("block", "command"), CALLS, ids=lambda x: str(x) if isinstance(x, Block) else ""
 )
-def test_commands_are_understood(block: Block, command: str) -> None:
+def test_commands_are_understood(block: Block, command: str):
     """Every command has only options that exist, and names only files that do."""
     words = shlex.split(command.replace("$i", "0"), comments=True)
     words = words[: words.index("|")] if "|" in words else words
@@ -96,7 +96,7 @@ QUICK = (
 )
 
 
-def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -> None:
+def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     pages = [ROOT / "README.md", FOLDER / "guide" / "configuration.md"]
@@ -117,7 +117,7 @@ def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -
 
 
 @pytest.mark.slow
-def test_the_first_run_prints_what_is_shown(tmp_path) -> None:
+def test_the_first_run_prints_what_is_shown(tmp_path):
     """`./scripts/run configs/taylor_green.yaml` without the set-up; device counts are this
     machine's."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -162,7 +162,7 @@ def whole_runs(block: Block) -> list[dict]:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_configurations_are_valid(block: Block, tmp_path) -> None:
+def test_configurations_are_valid(block: Block, tmp_path):
     for number, document in enumerate(whole_runs(block)):
         file = tmp_path / f"run{number}.yaml"
         file.write_text(dump_yaml(document))
@@ -170,11 +170,11 @@ def test_configurations_are_valid(block: Block, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_code_is_python(block: Block) -> None:
+def test_code_is_python(block: Block):
     ast.parse(block.text)
 
 
-def test_pages_are_found_by_their_last_part_and_read_me_is_short() -> None:
+def test_pages_are_found_by_their_last_part_and_read_me_is_short():
     assert page_named("restart") == "guide/restart"
     assert page_named("guide/restart.md") == "guide/restart"
     with pytest.raises(UserError, match="did you mean restart"):
@@ -184,7 +184,7 @@ def test_pages_are_found_by_their_last_part_and_read_me_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
-def test_docs_print_pages_that_are_written_from_the_code(capsys) -> None:
+def test_docs_print_pages_that_are_written_from_the_code(capsys):
     assert main(["docs", "keys"]) == 0
     assert "`time.cfl`" in capsys.readouterr().out
     assert main(["docs", "commands"]) == 0

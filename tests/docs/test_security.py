@@ -27,12 +27,12 @@ EXECUTED = {
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("key", sorted(EXECUTED))
-def test_the_page_names_every_key_that_executes_code(key: str) -> None:
+def test_the_page_names_every_key_that_executes_code(key: str):
     assert f"`{key}`" in PAGE.read_text()
 
 
 @pytest.mark.smoke
-def test_every_path_beside_the_name_of_a_function_or_class_is_known_to_be_executed() -> None:
+def test_every_path_beside_the_name_of_a_function_or_class_is_known_to_be_executed():
     blocks = {name: b for s in SCHEMAS.values() for name, b in s["$defs"].items()}
     python = {
         name: block["properties"]["path"]
@@ -56,7 +56,7 @@ def measured(fields, time):
 """
 
 
-def test_reading_a_run_executes_nothing_of_it(tmp_path: Path, capsys) -> None:
+def test_reading_a_run_executes_nothing_of_it(tmp_path: Path, capsys):
     count = tmp_path / "count"
     (tmp_path / "mine.py").write_text(COUNTED.format(count=str(count)))
     case = write_case(

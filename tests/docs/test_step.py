@@ -13,7 +13,7 @@ ROWS = re.findall(r"^\| \d+ \|.*?`(\w+)`.*?\| `([\w/]+\.py)` \|$", PAGE, re.MULT
 pytestmark = pytest.mark.smoke
 
 
-def test_every_function_is_in_its_file() -> None:
+def test_every_function_is_in_its_file():
     assert len(ROWS) == 15
     for function, file in ROWS:
         assert re.search(rf"^\s*def {function}\(", (PACKAGE / file).read_text(), re.MULTILINE)
@@ -21,7 +21,7 @@ def test_every_function_is_in_its_file() -> None:
         assert f"def {function}(" in (PACKAGE / "simulation/steps.py").read_text()
 
 
-def test_the_way_of_a_step_leads_down() -> None:
+def test_the_way_of_a_step_leads_down():
     """At most ten files, none of which imports a file that stands above it on the page."""
     files = list(dict.fromkeys(file for _, file in ROWS[:10]))
     assert len(files) <= 10

@@ -28,7 +28,7 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_an_equation_of_ones_own(somewhere: Path) -> None:
+def test_an_equation_of_ones_own(somewhere: Path):
     """The class of the page is the one of the shipped file."""
     shown = blocks("python", [FOLDER / "tutorials" / "your_equation.md"])[0].text
     shipped = (ROOT / "configs" / "equations" / "cahn_hilliard.py").read_text()
@@ -41,7 +41,7 @@ def test_an_equation_of_ones_own(somewhere: Path) -> None:
 CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]
 
 
-def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
+def test_the_notebook_in_a_kernel(somewhere: Path):
     """Progress is one display, replaced in its place, which ends at 100 %; a simulation is shown
     with its picture."""
     pytest.importorskip("ipykernel")
@@ -73,7 +73,7 @@ SMOKE = (
 
 
 @pytest.mark.slow
-def test_six_parts_of_another_package(tmp_path: Path) -> None:
+def test_six_parts_of_another_package(tmp_path: Path):
     """A run with all of them on two devices, continued on one, equals one that is not
     interrupted."""
     blocks = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -81,7 +81,7 @@ def search(case: Path, simulation: Simulation, method: Any = Variational, **own:
 
 
 @pytest.mark.parametrize("base", ["flow.yaml", "rk4.yaml"])
-def test_the_gradient_is_that_of_differences(case: Path, base: str) -> None:
+def test_the_gradient_is_that_of_differences(case: Path, base: str):
     """Along a random direction. J changes by 1e5 over a length of one; central differences with h =
     1e-5 err by h^2 and by the round-off of J over h, both below 1e-8 of the slope."""
     (case / "other.yaml").write_text(TASK.replace("flow.yaml", base))
@@ -96,7 +96,7 @@ def test_the_gradient_is_that_of_differences(case: Path, base: str) -> None:
 
 
 @pytest.mark.spmd
-def test_every_number_of_devices_descends_alike(case: Path) -> None:
+def test_every_number_of_devices_descends_alike(case: Path):
     """Costs of three iterations are equal to round-off, amplified by the misfit's condition (about
     1e4)."""
     costs = []
@@ -109,7 +109,7 @@ def test_every_number_of_devices_descends_alike(case: Path) -> None:
 
 
 @pytest.mark.spmd
-def test_an_ensemble_follows_the_flow(case: Path) -> None:
+def test_an_ensemble_follows_the_flow(case: Path):
     """At the end the error of the mean is a tenth of that of members without observations, and the
     spread says how large it is; one and two devices agree to round-off, amplified by the condition
     of the analysis (1e4)."""
@@ -136,7 +136,7 @@ def test_an_ensemble_follows_the_flow(case: Path) -> None:
     assert max(sizes[0][:2]) < 0.1 and 0.5 < sizes[0][2] < 2, sizes
 
 
-def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path) -> None:
+def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
     """Members and the flows of initial.seed 0 ... are independent: with the variances E and F in a
     shell of n numbers, their correlation has the variance sum(E F / n) / (sum E sum F). The mean
     square over all 20 x 20 pairs, which all differ, scatters by sqrt(2 / 400) = 7 % of that. Equal
@@ -205,7 +205,7 @@ OFTEN = (("vorticity", "variational"), ("flow and dye", "ensemble"))
         for method in ("variational", "ensemble")
     ],
 )
-def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str) -> None:
+def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str):
     """Observed at all points with an error of a tenth, the flow has an error of at most as much, of
     which a part remains: the observations determine it better than that."""
     model, uncertain = SCALARS[of]
@@ -281,9 +281,7 @@ def outcome(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     "own", ["windows: 1\niterations: 4", "method: ensemble\nmembers: 40\nradius: 1.2"]
 )
-def test_a_stopped_search_continues_as_if_it_had_not_been(
-    case: Path, tmp_path: Path, own: str
-) -> None:
+def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: Path, own: str):
     """It stops after every row of its history, and ends with the same numbers, bit by bit; they
     fit. Two processes find the same, to round-off that the descent and the analysis amplify."""
     (case / "own.yaml").write_text(TASK + own)
@@ -305,7 +303,7 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(
     assert (shared / "report.html").exists()
 
 
-def test_observations_of_every_kind(case: Path) -> None:
+def test_observations_of_every_kind(case: Path):
     """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a
     function."""
     simulation = opened(case / "task.yaml")
@@ -357,7 +355,7 @@ def test_observations_of_every_kind(case: Path) -> None:
 )
 def test_bad_observations_are_refused_in_one_line(
     case: Path, tmp_path: Path, capsys, change, words
-) -> None:
+):
     with np.load(case / "table.npz") as file:
         arrays = {name: array for name, array in {**file, **change}.items() if array is not None}
     np.savez(case / "bad.npz", **arrays)

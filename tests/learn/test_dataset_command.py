@@ -57,7 +57,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.spmd
-def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkeypatch) -> None:
+def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkeypatch):
     """One run is done and the others are interrupted between steps; later the process dies between
     two files."""
     sweep = study(STUDY, BASE)
@@ -94,7 +94,7 @@ def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkey
     assert main(["dataset", "study.yaml"]) == 0 and contents(sweep.folder / "dataset") == whole
 
 
-def test_files_are_written_while_other_runs_go_on(study, monkeypatch) -> None:
+def test_files_are_written_while_other_runs_go_on(study, monkeypatch):
     sweep = study(STUDY, BASE)
     together(sweep)
     whole = contents(written(sweep))
@@ -119,7 +119,7 @@ def test_files_are_written_while_other_runs_go_on(study, monkeypatch) -> None:
     assert contents(sweep.folder / "dataset") == whole
 
 
-def test_the_format_of_the_well(study) -> None:
+def test_the_format_of_the_well(study):
     """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and
     the runs' values."""
     sweep = study(STUDY, BASE)
@@ -200,9 +200,7 @@ EVERY = "output.snapshots.every: frames have a constant interval: give a part of
         ("model.viscosity", "time.stop", "time.stop: differs between runs 0 and 1"),
     ],
 )
-def test_runs_that_are_no_data_set(
-    tmp_path, monkeypatch, capsys, old: str, new: str, message: str
-) -> None:
+def test_runs_that_are_no_data_set(tmp_path, monkeypatch, capsys, old: str, new: str, message: str):
     monkeypatch.chdir(tmp_path)
     Path("base.yaml").write_text(BASE.replace(old, new))
     Path("study.yaml").write_text(STUDY.replace(old, new))
@@ -230,7 +228,7 @@ def stored(sweep: Sweep, name: str) -> np.ndarray:
 
 def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(
     computed: Sweep, monkeypatch
-) -> None:
+):
     whole = stored(computed, "velocity")
     read = []
     get = StoredField.__getitem__
@@ -271,7 +269,7 @@ def test_an_array_reads_what_is_indexed_and_batches_hold_every_window_once(
     assert [len(part) for part in parts] == [2, 1, 1]
 
 
-def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: Sweep) -> None:
+def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: Sweep):
     refused = {
         "no field 'velocit', did you mean velocity?": lambda s: s.array("velocit"),
         "has no run 9": lambda s: s.array("velocity", runs=[9]),
@@ -305,9 +303,7 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
         pytest.param(BASE.replace("count: 1", "count: 2"), 3, marks=pytest.mark.slow),
     ],
 )
-def test_a_stream_has_the_values_of_the_snapshots(
-    study, base: str, batch: int, monkeypatch
-) -> None:
+def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, monkeypatch):
     """Each run once, in an order that the seed chooses, together and, as for large runs, one run
     after another. Programs for other numbers of runs may round differently."""
     sweep = study(STUDY, base)
@@ -327,13 +323,13 @@ def test_a_stream_has_the_values_of_the_snapshots(
     assert_allclose(parts[0].time, [0, 0.1, 0.2])
 
 
-def test_an_unfinished_sweep_is_no_array(study) -> None:
+def test_an_unfinished_sweep_is_no_array(study):
     with pytest.raises(UserError, match=r"4 runs are not done \(0, 1, 2, 3\)"):
         study(STUDY, BASE).array("velocity")
 
 
 @pytest.mark.slow
-def test_the_reader_of_the_well(computed: Sweep, monkeypatch) -> None:
+def test_the_reader_of_the_well(computed: Sweep, monkeypatch):
     """Its own class, unmodified, gives the values of the runs."""
     data = pytest.importorskip("the_well.data", reason="pip install the-well, which brings torch")
     monkeypatch.setenv(

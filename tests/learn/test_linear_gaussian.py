@@ -32,7 +32,7 @@ def values(filter_or_search: Any, field: jax.Array) -> np.ndarray:
 
 
 @pytest.mark.parametrize("members", [300, pytest.param(800, marks=pytest.mark.slow)])
-def test_the_filter_is_that_of_kalman_but_for_its_samples(tmp_path: Path, members: int) -> None:
+def test_the_filter_is_that_of_kalman_but_for_its_samples(tmp_path: Path, members: int):
     """Without localisation and inflation, analyses of a linear run combine to one, with the sample
     covariance P + dP of m members for the prior's P. To first order the mean is off by (1 - K H) (e +
     dP u), u = H^T (H P H^T + R)^-1 y, where the mean e of the members has the covariance P / m, and dP
@@ -71,7 +71,7 @@ def _gain(exact: LinearGaussian) -> np.ndarray:
     return exact.covariance @ exact.observation.T / exact.error**2
 
 
-def test_the_descent_ends_at_the_posterior_mean(tmp_path: Path) -> None:
+def test_the_descent_ends_at_the_posterior_mean(tmp_path: Path):
     """The last iteration lowers J by less than the tolerance 1e-10 of itself; the distance from the
     minimum, in posterior deviations, is about the root of J's excess, which is some of these steps:
     1e-3 of a deviation is a hundred."""
@@ -94,7 +94,7 @@ def test_the_descent_ends_at_the_posterior_mean(tmp_path: Path) -> None:
     assert at.misfit == pytest.approx((residual**2).mean(), rel=1e-4)
 
 
-def test_the_expected_error_is_that_of_the_posterior(tmp_path: Path) -> None:
+def test_the_expected_error_is_that_of_the_posterior(tmp_path: Path):
     """In sum and in every shell to 5 %, with a prior that the observations reduce by factors of 1.4 to
     9; with half of the products the sum to 5 %, for which the random directions count."""
     exact = problem(tmp_path, observed=40, error=0.5, seed=2)

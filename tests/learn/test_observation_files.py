@@ -169,9 +169,7 @@ def cases(number: int) -> Iterator[tuple[str, str, str, Change, np.random.Genera
 
 
 @pytest.mark.parametrize("number", [60, pytest.param(300, marks=pytest.mark.slow)])
-def test_no_nonsense_is_taken_for_observations(
-    simulation: Simulation, tmp_path: Path, number: int
-) -> None:
+def test_no_nonsense_is_taken_for_observations(simulation: Simulation, tmp_path: Path, number: int):
     accepted = []
     for name, kind, suffix, change, random in cases(number):
         arrays = good(kind)
@@ -188,7 +186,7 @@ def test_no_nonsense_is_taken_for_observations(
 @pytest.mark.parametrize(("kind", "suffix"), KINDS)
 def test_good_files_are_read_and_damaged_ones_are_refused(
     simulation: Simulation, tmp_path: Path, kind: str, suffix: str
-) -> None:
+):
     """Cut at any place, or with a byte changed: refused in a line, or the numbers are still finite."""
     path = written(tmp_path / f"table{suffix}", good(kind))
     first = observed(simulation, path, kind)
@@ -222,16 +220,14 @@ def test_good_files_are_read_and_damaged_ones_are_refused(
 )
 def test_bad_rows_of_a_csv_are_refused(
     simulation: Simulation, tmp_path: Path, text: str, words: str
-) -> None:
+):
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(UserError, match=words):
         observed(simulation, path, "points")
 
 
-def test_numbers_outside_of_an_hdf5_file_are_refused(
-    simulation: Simulation, tmp_path: Path
-) -> None:
+def test_numbers_outside_of_an_hdf5_file_are_refused(simulation: Simulation, tmp_path: Path):
     path = tmp_path / "table.h5"
     arrays = good("points")
     velocity = arrays.pop("velocity")

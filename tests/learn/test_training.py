@@ -45,9 +45,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-def test_a_corrector_learns_and_a_killed_training_continues(
-    training: list[str], tmp_path: Path
-) -> None:
+def test_a_corrector_learns_and_a_killed_training_continues(training: list[str], tmp_path: Path):
     done, stopped = ([*training, str(tmp_path / name)] for name in ("whole", "killed"))
     whole = subprocess.run(done, capture_output=True, text=True, check=True).stdout
     assert float(whole.split("reduced by ")[1].split()[0]) > 1.05

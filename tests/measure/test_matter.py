@@ -199,7 +199,7 @@ VELOCITY = np.array([0.6, -0.2, 0.9])
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("devices", [1, 2, 4])
-def test_particles_cross_where_they_drift(devices: int) -> None:
+def test_particles_cross_where_they_drift(devices: int):
     """A lattice that moves as one, from the light cone at tau = 0.1 to that at 0.45; the cone is
     deeper than the box. The mean is that of the matter between, which moves towards the light, up
     to a plane of the lattice."""

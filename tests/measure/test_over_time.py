@@ -100,7 +100,7 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     assert drawn == ["statistics_means", "statistics_spectrum", "statistics_flux"]
 
 
-def test_an_error_has_two_digits() -> None:
+def test_an_error_has_two_digits():
     shown = [
         with_error(*pair)
         for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))

@@ -52,7 +52,7 @@ def alone(text: str, name: str, component: str, start: str, *overrides: str):
     return single, both(f"model.components=[{{{component}}}]", f"initial.components={starts}")
 
 
-def test_waves_alone_are_the_single_model() -> None:
+def test_waves_alone_are_the_single_model():
     """Kick for kick the same, to round-off; so the composite's potential is the model's own."""
     component = "kind: schrodinger_poisson, hbar_over_m: 0.8, self_interaction: 0.2"
     single, run = alone(cases.WAVE, "waves", component, LUMPS, "time.integrator=kick_drift_kick")
@@ -69,7 +69,7 @@ def test_waves_alone_are_the_single_model() -> None:
 
 
 @pytest.mark.slow
-def test_gas_alone_follows_the_single_model() -> None:
+def test_gas_alone_follows_the_single_model():
     """Against rk4 with a fine step: an error of order 2, the splitting's."""
     component = "kind: self_gravitating_gas, sound_speed: 1.0, viscosity: 0.02"
     single, run = alone(cases.GAS, "gas", component, GENTLE)
@@ -81,7 +81,7 @@ def test_gas_alone_follows_the_single_model() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["kick_drift_kick", "drift_kick_drift"])
-def test_order_and_conservation(integrator: str) -> None:
+def test_order_and_conservation(integrator: str):
     """Errors and the drift of energy fall as dt^2. The whole keeps mass, and momentum but for the
     waves' aliasing."""
     run = both(f"time.integrator={integrator}")
@@ -125,7 +125,7 @@ def test_order_and_conservation(integrator: str) -> None:
     assert abs(math.log2((lost[0] - lost[2]) / (lost[1] - lost[2])) - 2) < 0.15
 
 
-def test_the_rate_of_a_row_is_that_of_a_kick() -> None:
+def test_the_rate_of_a_row_is_that_of_a_kick():
     gas = "{kind: self_gravitating_gas, sound_speed: 1}"
     waves = "{kind: schrodinger_poisson}"
     parts = f"[{gas}, {waves}, {{kind: particles, name: dark, count: 512}}]"
@@ -139,7 +139,7 @@ def test_the_rate_of_a_row_is_that_of_a_kick() -> None:
 
 
 @pytest.mark.slow
-def test_gas_that_cannot_go_on_says_so() -> None:
+def test_gas_that_cannot_go_on_says_so():
     thin = '{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}'
     run = both("time.dt=null", "time.cfl=0.5", "grid.shape=8,8,8", gas=thin)
     run.state = cases.advanced(run, run.state, 1.0, 3)
@@ -150,7 +150,7 @@ def test_gas_that_cannot_go_on_says_so() -> None:
 @pytest.mark.parametrize(
     "first", ["gas, kind: self_gravitating_gas, sound_speed: 1", "dark, kind: particles, count: 64"]
 )
-def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
+def test_a_check_refuses_the_start_of_every_component(first: str):
     """Also of those after a component whose start needs values, which a run that is only checked
     does not have."""
     name = first.partition(",")[0]
@@ -165,7 +165,7 @@ def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
         check_configuration(load_config(path, [parts, f"initial.components={starts}"]))
 
 
-def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:
+def test_an_unknown_field_is_refused_with_the_fields_that_exist():
     run = both()
     for read in (
         run.values,
@@ -218,9 +218,7 @@ def stored(run, tmp_path, kind: str, *names: str) -> str:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(("kind", "text", "shape", "devices"), CASES)
-def test_every_mode_that_both_grids_keep(
-    tmp_path, kind: str, text: str, shape: str, devices: int
-) -> None:
+def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: str, devices: int):
     python = {GAS: CLUMPS, WAVE: ROUGH}.get(text)
     first = cases.simulation(text, python=python)
     other = cases.simulation(
@@ -237,7 +235,7 @@ def test_every_mode_that_both_grids_keep(
         assert measured(other)["mass"] == pytest.approx(measured(first)["mass"], rel=1e-13)
 
 
-def test_gas_takes_density_and_velocity_too_and_what_does_not_fit_is_refused(tmp_path) -> None:
+def test_gas_takes_density_and_velocity_too_and_what_does_not_fit_is_refused(tmp_path):
     first = cases.simulation(GAS, python=CLUMPS)
     other = cases.simulation(GAS, stored(first, tmp_path, "snapshot", "density", "velocity"))
     for name, field in first.state.fields.items():

@@ -27,22 +27,22 @@ def methods(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_flow_has_few_methods(name: str) -> None:
+def test_a_flow_has_few_methods(name: str):
     assert len(methods(MODELS[name])) <= MOST_METHODS
 
 
-def test_navier_stokes_is_one_page() -> None:
+def test_navier_stokes_is_one_page():
     page = Path(inspect.getfile(NavierStokes)).read_text()
     assert len(page.splitlines()) <= LONGEST_PAGE
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "python"])
-def test_one_tendency_serves_all_equations(name: str) -> None:
+def test_one_tendency_serves_all_equations(name: str):
     assert issubclass(MODELS[name], Equation)
     assert not methods(MODELS[name]) & {"tendency", "linear_terms", "fastest", "pointwise"}
 
 
-def test_a_subclass_of_a_flow_may_annotate_further_parameters() -> None:
+def test_a_subclass_of_a_flow_may_annotate_further_parameters():
     class Rubbed(NavierStokes):
         friction: NonNegative = 0.5
 

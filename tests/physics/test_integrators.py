@@ -195,7 +195,7 @@ def solve(kind: type, steps: int, duration: float = 1.5, start=None, time: float
 
 
 @pytest.mark.parametrize("name", SPLITTINGS)
-def test_order_of_split_steps(name: str) -> None:
+def test_order_of_split_steps(name: str):
     """Halving dt divides the error by 2^order: measured within 0.006, where errors lie above
     round-off."""
     kind = SPLITTINGS[name]
@@ -207,14 +207,14 @@ def test_order_of_split_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPLITTINGS)
-def test_a_step_back_undoes_a_step(name: str) -> None:
+def test_a_step_back_undoes_a_step(name: str):
     kind = SPLITTINGS[name]
     there = solve(kind, 5)
     back = solve(kind, 5, -1.5, jnp.asarray(there), 1.5)
     assert np.abs(back - [1.0, 0.5, -0.2]).max() < 1e-13
 
 
-def test_the_rate_is_that_of_the_last_kick() -> None:
+def test_the_rate_is_that_of_the_last_kick():
     u = {"u": jnp.ones(3)}
     _, rate = INTEGRATORS["kick_drift_kick"]().alternate(
         Rotations(), u, jnp.float64(1), jnp.float64(0.5)
@@ -263,7 +263,7 @@ def moved(name: str, background: Background, fields, ends):
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", GROWING)
 @pytest.mark.parametrize("matter", [1.0, 0.3])
-def test_perturbation_theory_is_exact_in_steps_of_any_length(name: str, matter: float) -> None:
+def test_perturbation_theory_is_exact_in_steps_of_any_length(name: str, matter: float):
     """The first order with both, to the error of the table of growth, below 1e-10. The second with
     BullFrog while D_2 is proportional to D^2; else the velocity of one step, and the trapezoidal
     rule gives its position."""
@@ -281,7 +281,7 @@ def test_perturbation_theory_is_exact_in_steps_of_any_length(name: str, matter: 
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_any_motion_converges_with_second_order(name: str) -> None:
+def test_any_motion_converges_with_second_order(name: str):
     """Of displacements beside the growing mode: halving the steps divides the error by 4 (1 +
     O(step))."""
     background = Background(CosmologySettings(start=START))
@@ -306,7 +306,7 @@ time: {stop: {scale_factor: 1}, steps: 5}
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("name", GROWING)
-def test_steps_end_where_asked_on_any_devices(name: str) -> None:
+def test_steps_end_where_asked_on_any_devices(name: str):
     """5 steps, equal in D, and one more where an aligned time cuts one; pauses change no bit,
     devices round-off."""
     runs = [simulation(MATTER, f"time.integrator={name}", devices=n) for n in (1, 2)]

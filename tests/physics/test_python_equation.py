@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
 
 def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_step(
     tmp_path,
-) -> None:
+):
     """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 =
     100, one of 0.1 does not. So is an integrator that does not solve the equation."""
     config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"))
@@ -192,7 +192,7 @@ def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_
     simulation(config, "time={stop: 1, cfl: 0.5, max_dt: 0.01}").check_start()
 
 
-def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None:
+def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path):
     case = written(
         tmp_path, ("grid: {shape: [16, 8, 8]}", "grid: {shape: [16, 8, 8], box: [2, 3, 4]}")
     )
@@ -203,7 +203,7 @@ def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path) -> None
     )
 
 
-def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
+def test_a_linear_equation_is_solved_exactly(tmp_path):
     """Without products: u_t = (growth + i c k^3 - nu k^2) u has modes exp(L t), growing and
     dispersive ones alike. Each of ten steps multiplies by exp(L dt) to round-off."""
     damping = "self.viscosity * self.k_squared"
@@ -221,7 +221,7 @@ def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
     assert_allclose(found.fields["u"][:, 0, 0], wanted, rtol=0, atol=1e-13)
 
 
-def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
+def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch):
     """The numbers of `model.parameters` differ within one program, in products too; each run is
     what it is alone."""
     monkeypatch.chdir(tmp_path)
@@ -244,7 +244,7 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
 
 
-def test_a_gradient_by_a_parameter(tmp_path) -> None:
+def test_a_gradient_by_a_parameter(tmp_path):
     """Parameters are varied as `model.parameters.NAME`, those that the configuration leaves out as
     well. Another key, which would have no effect, is refused and the true one named: a slope of
     zero would be wrong."""
@@ -290,7 +290,7 @@ MIXING = [
 
 
 @pytest.mark.parametrize(("functions", "pointwise"), [(POINTWISE, True), (MIXING, False)])
-def test_what_is_pointwise(functions, pointwise: bool) -> None:
+def test_what_is_pointwise(functions, pointwise: bool):
     block = jax.ShapeDtypeStruct((3, *POINTS), jnp.float64)
     for number, function in enumerate(functions):
         assert (mixing(jax.make_jaxpr(function)(block)) is None) == pointwise, number

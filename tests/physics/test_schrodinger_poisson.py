@@ -26,7 +26,7 @@ def lumps(*overrides: str, devices: int = 1, python: str = LUMPS):
 
 
 @pytest.mark.smoke
-def test_a_plane_wave_only_turns() -> None:
+def test_a_plane_wave_only_turns():
     """psi = A exp(i k . x): density and potential are flat, each part of the step is exact."""
     run = cases.simulation(
         WAVE,
@@ -44,7 +44,7 @@ def test_a_plane_wave_only_turns() -> None:
     ("name", "coarse"),
     [("kick_drift_kick", 20), pytest.param("composition6", 6, marks=pytest.mark.slow)],
 )
-def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
+def test_mass_energy_and_time_reversal(name: str, coarse: int):
     """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is
     the gradient of the grid's own energy, so that energy is lost by the step alone: 2^order times
     less for half dt. Steps back undo steps."""
@@ -63,7 +63,7 @@ def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
     assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 2e-14
 
 
-def test_a_harmonic_oscillator_ground_state_rests() -> None:
+def test_a_harmonic_oscillator_ground_state_rests():
     """exp(-w r^2 / 2 hbar) in a trap, box of 14 oscillator lengths: the density changes by the
     splitting error only, which falls as dt^2, and the phase turns at 3 w / 2 per time."""
     trap = "(x - L / 2)**2 + (y - L / 2)**2 + (z - L / 2)**2".replace("L", "14.0")
@@ -91,7 +91,7 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
     assert abs(energies["kinetic_energy"]) < 1e-10 * energies["energy"]
 
 
-def test_a_users_potential_and_an_absorbing_edge() -> None:
+def test_a_users_potential_and_an_absorbing_edge():
     """The trap as the user's function gives the same step; the absorber takes mass out, at most
     exp(-2 rate dt)."""
     square = "(x - 3) ** 2 + (y - 3) ** 2 + (z - 3) ** 2"
@@ -113,7 +113,7 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_layouts_agree() -> None:
+def test_layouts_agree():
     """8 devices, where real fields alone would lie best on 4 x 2, complex ones on 2 x 4, to 1e-12
     after 5 steps."""
     found = []
@@ -131,7 +131,7 @@ def test_layouts_agree() -> None:
             assert abs(rows[-1][column] / rows[0][column] - 1) < 1e-12
 
 
-def test_columns() -> None:
+def test_columns():
     """Against numpy on the values: energies, momentum, centre of mass, extremes."""
     run = lumps("model.hbar_over_m=0.5", "grid.shape=16,16,16")
     found = measured(run)
@@ -165,7 +165,7 @@ def test_columns() -> None:
     assert np.allclose([found[f"mean_momentum_{a}"] for a in "xyz"], current, atol=1e-14)
 
 
-def test_dt_resolves_the_fastest_phase() -> None:
+def test_dt_resolves_the_fastest_phase():
     """cfl 1: the corner's kinetic phase, or the spread of the potential's, is pi; unbound, no
     virial ratio."""
     free = cases.simulation(WAVE, "model.gravitational_constant=0")
@@ -176,14 +176,14 @@ def test_dt_resolves_the_fastest_phase() -> None:
     assert np.isclose(float(deep.state.memory.rate), 100 * np.ptp(rho) / math.pi)
 
 
-def test_single_precision_follows_double() -> None:
+def test_single_precision_follows_double():
     runs = [lumps(f"precision={p}") for p in ("double", "single")]
     ends = [stepped(run, run.state, 0.5, 20) for run in runs]
     a, b = (np.asarray(e.fields["psi"]) for e in ends)
     assert b.dtype == np.complex64 and np.abs(a - b).max() < 5e-6
 
 
-def test_units() -> None:
+def test_units():
     """m = 1e-22 eV: the de Broglie wavelength at 10 km/s, over 2 pi, is 1.92 kpc (Hui et al.
     2017)."""
     run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.particle_mass=1")
@@ -195,7 +195,7 @@ SOLITON = "initial={kind: soliton, core_radius: 1.0, relax: true, velocity: [VX,
 
 
 @pytest.mark.parametrize(("interaction", "velocity"), [(0.0, 0.0), (2.0, 1.0)])
-def test_the_virial_ratio_of_a_soliton(interaction: float, velocity: float) -> None:
+def test_the_virial_ratio_of_a_soliton(interaction: float, velocity: float):
     """1, at rest and on its way (a velocity of 2 pi n / L), with self-interaction and without,
     relaxed to 1e-9 of mu in 14 core radii. 2 K / |W| is 1.50 and 1.38 there, because the periodic
     images pull too."""
@@ -230,7 +230,7 @@ def drift(run, steps: int) -> float:
     return worst
 
 
-def test_the_radial_state_against_the_literature() -> None:
+def test_the_radial_state_against_the_literature():
     """With lap phi = f^2 and f(0) = 1: M = 2.0622 and e = -0.69223 (Guzman & Urena-Lopez 2004,
     table I: 2.0622, -0.69223). Lengths there are (4 pi)^(-1/4) of ours, so M = 4 pi int f^2 s^2 ds
     scales by (4 pi)^(1/4)."""
@@ -256,14 +256,14 @@ def test_the_radial_state_against_the_literature() -> None:
 
 
 @pytest.mark.smoke
-def test_a_relaxed_soliton_rests_in_its_box() -> None:
+def test_a_relaxed_soliton_rests_in_its_box():
     """What remains is the splitting error of dt, and order 4 has next to none. Measured: 1.7e-7 and
     4.7e-5."""
     assert drift(one("time.integrator=composition4"), 100) < 5e-7
     assert drift(one(), 400) < 1e-4
 
 
-def test_the_three_sizes_are_one() -> None:
+def test_the_three_sizes_are_one():
     run = one(relax=False)
     rho = measured(run)["max_density"]
     mass = radial_ground_state().mass * radial_ground_state().core
@@ -272,7 +272,7 @@ def test_the_three_sizes_are_one() -> None:
         assert np.abs(np.asarray(other.state.fields["psi"] - run.state.fields["psi"])).max() < 1e-14
 
 
-def test_a_soliton_moves_with_its_velocity() -> None:
+def test_a_soliton_moves_with_its_velocity():
     """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t to 9e-12, the shape stays to
     2e-9."""
     v = 4 * math.pi / 14
@@ -289,7 +289,7 @@ def test_a_soliton_moves_with_its_velocity() -> None:
 
 
 @pytest.mark.slow
-def test_several_and_a_merger() -> None:
+def test_several_and_a_merger():
     """Far apart, masses add up. A merger's solitons are the same for one seed on any number of
     devices."""
     pair = "solitons: [{core_radius: 0.7, position: [3, 7, 7]}, {core_radius: 0.7, position: [11, 7, 7], phase: pi}]"
@@ -320,7 +320,7 @@ TANGLE = " + ".join(
 )
 
 
-def test_lines_that_cross_the_borders_of_shards_count_once() -> None:
+def test_lines_that_cross_the_borders_of_shards_count_once():
     """14 planes on 4 devices, pencils and jaxDecomp: every face is seen by one device, none
     twice."""
     faces = []

@@ -17,7 +17,7 @@ def clumps(*overrides: str, devices: int = 1):
 
 
 @pytest.mark.smoke
-def test_mass_and_momentum_are_conserved_to_round_off() -> None:
+def test_mass_and_momentum_are_conserved_to_round_off():
     """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: rho grad Phi cancels to
     round-off."""
     run = clumps("model.viscosity=0.02", "model.polytropic_exponent=1.4")
@@ -45,7 +45,7 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
     assert np.isclose(after["dissipation"], 0.02 * (gradients + stretch / 3), rtol=1e-3)
 
 
-def test_right_hand_side_against_numpy() -> None:
+def test_right_hand_side_against_numpy():
     """Of density and velocity with modes up to 1: nothing is truncated or aliased at 32^3;
     differences are 1e-14."""
     run = clumps(
@@ -82,7 +82,7 @@ def test_right_hand_side_against_numpy() -> None:
     assert np.abs(rho_t + sum(d(m[i], i) for i in range(3))).max() < 5e-15
 
 
-def test_the_plane_kz_0_stays_exactly_hermitian() -> None:
+def test_the_plane_kz_0_stays_exactly_hermitian():
     """Unstable gas: after 50 steps the plane's modes k and -k are conjugates bit for bit."""
     run = clumps("model.gravitational_constant=3", "model.sound_speed=0.5")
     end = stepped(run, run.state, 0.25, 50)
@@ -95,7 +95,7 @@ def test_the_plane_kz_0_stays_exactly_hermitian() -> None:
         assert np.array_equal(plane[..., flip[0], :][..., flip[1]].conj(), plane)
 
 
-def test_columns() -> None:
+def test_columns():
     run = clumps("model.gravitational_constant=0.5")
     found = measured(run)
     rho = np.asarray(run.fields["density"])
@@ -128,7 +128,7 @@ def test_columns() -> None:
         ),
     ],
 )
-def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
+def test_what_cannot_go_on_says_why(python: str, message: str):
     """A step that cannot be taken has no dt and leaves the fields as they are."""
     run = cases.simulation(GAS, "time.cfl=0.5", "time.dt=null", python=python)
     before = {n: np.asarray(f) for n, f in run.state.fields.items()}
@@ -138,7 +138,7 @@ def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
     assert message in run.trouble()[0]
 
 
-def test_a_start_without_density() -> None:
+def test_a_start_without_density():
     """Random velocity in gas: the density is the background's."""
     turbulent = "initial={kind: random, peak: 2, energy: 0.1}"
     run = cases.simulation(GAS, turbulent, "model.background_density=2.5")
@@ -172,7 +172,7 @@ def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
     return np.exp(-phi), q
 
 
-def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
+def test_the_virial_ratio_of_a_hydrostatic_slab():
     """1 in an equilibrium, anywhere and in motion; modes beyond 21 hold 1e-11. Without the surface
     term it is 8.6."""
     rho, attraction = isothermal_slab(64, 1.0)
@@ -190,7 +190,7 @@ def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
     assert abs(row["virial_ratio"] - 1) < 1e-8
 
 
-def test_statistics_do_not_know_a_mean_flow() -> None:
+def test_statistics_do_not_know_a_mean_flow():
     """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1
     here, stay."""
     wind = CLUMPS.replace("[0.3 *", "[1.5 + 0.3 *").replace("0.2 *", "-0.7 + 0.2 *")
@@ -205,7 +205,7 @@ def test_statistics_do_not_know_a_mean_flow() -> None:
     assert windy["edge_energy"] == pytest.approx(rest["edge_energy"], abs=1e-12)
 
 
-def test_the_spectrum_sums_to_the_kinetic_energy() -> None:
+def test_the_spectrum_sums_to_the_kinetic_energy():
     """Of strongly varying density, whose square root has far more modes than the state."""
     run = clumps("grid.shape=10,10,10")
     spectrum = np.asarray(run.spectra(run.state)["kinetic_energy"])
@@ -245,7 +245,7 @@ def acceleration(run) -> np.ndarray:
 @pytest.mark.parametrize(
     "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "constant_power")) for k in KINDS]
 )
-def test_momentum_gains_density_times_acceleration(kind: str) -> None:
+def test_momentum_gains_density_times_acceleration(kind: str):
     """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and
     force are few. The injection is the box mean of rho u . f, by a sum over the grid's points."""
     run = gas(kind)
@@ -270,7 +270,7 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
     assert measured(run)["injection"] == pytest.approx((rho * (v * f).sum(0)).mean(), rel=1e-12)
 
 
-def test_constant_power_is_exact_while_the_gas_is_compressed() -> None:
+def test_constant_power_is_exact_while_the_gas_is_compressed():
     """Also while the gas is compressed; and the energy grows by rate x time less what viscosity
     took."""
     run = gas("constant_power", "model.viscosity=0.05", "model.gravitational_constant=0.02")
@@ -293,7 +293,7 @@ def test_constant_power_is_exact_while_the_gas_is_compressed() -> None:
         *(pytest.param(k, marks=pytest.mark.slow) for k in ("constant_power", "linear")),
     ],
 )
-def test_a_driven_gas_keeps_its_momentum(kind: str) -> None:
+def test_a_driven_gas_keeps_its_momentum(kind: str):
     """Although its density follows the force. A hundred evaluations round <rho f>, about 1, by
     1e-16 each."""
     run = gas(kind, "model.viscosity=0.05", "model.gravitational_constant=0.02")
@@ -313,7 +313,7 @@ def test_a_driven_gas_keeps_its_momentum(kind: str) -> None:
         "hyperviscosity: {order: 2, coefficient: 1e-3}}",
     ],
 )
-def test_the_budget_of_a_forced_gas_closes(model: str) -> None:
+def test_the_budget_of_a_forced_gas_closes(model: str):
     """dE/dt = injection + rho v . a - dissipation: to round-off at the start, whose velocity has
     few modes, and later up to what truncation takes, which falls exponentially with resolution."""
     found = []

@@ -44,14 +44,14 @@ def write(folder: Path, text: str | bytes) -> Path:
         (b"\x89HDF\r\n\x1a\n\xff\xfe 1\n", 1, "columns are needed|is not a finite number"),
     ],
 )
-def test_a_bad_table_is_refused_with_its_line(tmp_path, text, line: int, message: str) -> None:
+def test_a_bad_table_is_refused_with_its_line(tmp_path, text, line: int, message: str):
     path = write(tmp_path, text)
     with pytest.raises(UserError, match=rf"^table: {path}:{line}: .*({message})") as refusal:
         read_table(RunInputs(), "table", path, "E")
     assert len(str(refusal.value).splitlines()) == 1
 
 
-def test_transfer_functions_may_be_zero_but_not_negative(tmp_path) -> None:
+def test_transfer_functions_may_be_zero_but_not_negative(tmp_path):
     def read(text: str) -> np.ndarray:
         return read_table(RunInputs(), "key", write(tmp_path, text), "T", TOTAL, zeros=True)[1]
 
@@ -77,7 +77,7 @@ GROWING = "model.cosmology={start: 0.05, hubble: 100}"
     ],
 )
 @pytest.mark.parametrize("rows", ["1e-9 1\n1e-8 2\n", "1e7 1\n1e8 2\n", "0.0630 1\n0.0631 1\n"])
-def test_a_table_beside_the_modes_of_the_grid_is_refused(tmp_path, case, message, rows) -> None:
+def test_a_table_beside_the_modes_of_the_grid_is_refused(tmp_path, case, message, rows):
     """It would start a flow without energy, or a box without structure."""
     path = write(tmp_path, rows)
     start = f"initial={{kind: cosmological, {case}: {path}, h: 0.7}}"
@@ -119,7 +119,7 @@ def changed(text: str, rng: np.random.Generator) -> str:
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
-def test_tables_changed_at_random_are_refused_or_make_sense(tmp_path, count: int) -> None:
+def test_tables_changed_at_random_are_refused_or_make_sense(tmp_path, count: int):
     rng = np.random.default_rng(count)
     accepted = 0
     for _ in range(count):

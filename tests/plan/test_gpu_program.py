@@ -110,7 +110,7 @@ def ceilings() -> dict[str, list[float]]:
     return yaml.safe_load(CEILINGS.read_text()) or {}
 
 
-def test_ceilings_are_of_cases_that_there_are() -> None:
+def test_ceilings_are_of_cases_that_there_are():
     assert set(ceilings()) == set(CASES) and set(FEW) <= set(CASES)
     assert {*MODELS, "python"} == set(shipped())
 
@@ -118,7 +118,7 @@ def test_ceilings_are_of_cases_that_there_are() -> None:
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.slow, id=c) for c in CASES]
 )
-def test_a_step(case: str) -> None:
+def test_a_step(case: str):
     """Numbers of the run's precision per grid point, bytes of a step (GB), whole-field copies and
     kernels. Every all-to-all is asynchronous, and no field is gathered: at most planes, of which a
     field has hundreds."""
@@ -152,7 +152,7 @@ def test_a_step(case: str) -> None:
     "model",
     [pytest.param(m, marks=[] if m == "navier_stokes" else pytest.mark.slow) for m in MODELS],
 )
-def test_fast_moves_least_and_low_holds_least(model: str) -> None:
+def test_fast_moves_least_and_low_holds_least(model: str):
     """Between them lies only what `run.memory: auto` chooses by."""
     _, fast_numbers, fast = text_and_memory(f"{model} double 1 slab fast")
     _, low_numbers, low = text_and_memory(f"{model} double 1 slab low")
@@ -173,7 +173,7 @@ def without_transform_between(text: str) -> tuple[int, int]:
     return lacking, total
 
 
-def test_exchanges_overlap_transforms_and_narrow_ones_send_half() -> None:
+def test_exchanges_overlap_transforms_and_narrow_ones_send_half():
     """All but one in each of the four stages of a step, there and back: fewer than the first of
     each direction."""
     text, _, _ = text_and_memory("navier_stokes double 8 slab fast")
@@ -187,7 +187,7 @@ def test_exchanges_overlap_transforms_and_narrow_ones_send_half() -> None:
 
 
 @pytest.mark.parametrize("name", ["v100", "a100-80", "h200", "b200"])
-def test_every_described_gpu_is_compiled_for(name: str) -> None:
+def test_every_described_gpu_is_compiled_for(name: str):
     """Traffic is the program's; it hardly depends on the device."""
     config = config_of("navier_stokes", "grid.shape=64,64,64")
     simulation = paper_simulation(config, described_devices(name, 2), "gpu")

@@ -61,7 +61,7 @@ def run(*arguments: str) -> int:
     return args.func(args)
 
 
-def test_seconds_by_hand() -> None:
+def test_seconds_by_hand():
     """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the
     network."""
     moved = Traffic(3e9, 7e6, exchanges=2, kernels=10, overlapped=5e7, exchanged=(Sent(8e6, 8, 1),))
@@ -85,7 +85,7 @@ def test_seconds_by_hand() -> None:
     )
 
 
-def test_a_device_without_description_is_named_with_the_cure(proportional) -> None:
+def test_a_device_without_description_is_named_with_the_cure(proportional):
     """Its plan is the weaker estimate, and says so."""
     assert "tiny has no description for the compiler; a `program` in its block of" in (
         compile_obstacle(TINY) or ""
@@ -94,7 +94,7 @@ def test_a_device_without_description_is_named_with_the_cure(proportional) -> No
     assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
 
 
-def test_files_and_steps_by_hand() -> None:
+def test_files_and_steps_by_hand():
     config = config_of("navier_stokes", SMALL, "time.stop=10", "output.snapshots.every=4")
     plan = Plan(config, TINY, 1, Steps(100, "given"))
     assert plan.files.snapshots == 4  # at 0, 4, 8 and 10
@@ -121,7 +121,7 @@ def test_files_and_steps_by_hand() -> None:
 
 def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(
     tmp_path,
-) -> None:
+):
     stored = save(tmp_path, 3, tiny(3, n=16), {"time": 1.5, "box": [1, 1, 1]})
     start = "initial={kind: snapshot, path: %s, time: %s}"
     of = ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"]
@@ -136,11 +136,11 @@ def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_a
 @pytest.mark.parametrize(
     ("given", "text"), [(30, "00:01:00"), (3601, "01:15:00"), (86400, "24:00:00")]
 )
-def test_time_limits(given, text) -> None:
+def test_time_limits(given, text):
     assert slurm_time(given) == text
 
 
-def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None:
+def test_what_does_not_fit_says_by_how_much_and_what_would(proportional):
     """A device has 36 MB of 40 MB. The state: 3 x 85 x 85 x 43 complex numbers, 14.9 MB, of which a
     step holds 16."""
     config = config_of("navier_stokes", "grid.shape=128,128,128")
@@ -158,7 +158,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None
     assert plan.step.largest - usable(TINY) > 0
 
 
-def test_the_command_prints_a_plan(capsys, proportional) -> None:
+def test_the_command_prints_a_plan(capsys, proportional):
     file = str(shipped()["navier_stokes"])
     given = (file, SMALL, "--device", "A100-80", "--devices", "2", "--steps", "1000")
     assert run(*given) == 0
@@ -188,7 +188,7 @@ def test_the_command_prints_a_plan(capsys, proportional) -> None:
         run(*given, "--json", "--scaling")
 
 
-def test_scaling_starts_at_one_and_memory_falls(proportional) -> None:
+def test_scaling_starts_at_one_and_memory_falls(proportional):
     config = config_of("navier_stokes", "grid.shape=32,32,32")
     found = strong(config, machine("h100"), most=16)
     assert [p.devices for p in found] == [1, 2, 4, 8, 16]
@@ -199,7 +199,7 @@ def test_scaling_starts_at_one_and_memory_falls(proportional) -> None:
     assert all(p.exchange < p.seconds for p in grown)
 
 
-def test_suggestions_never_override(proportional) -> None:
+def test_suggestions_never_override(proportional):
     config = config_of("navier_stokes", SMALL, "time.cfl=null", "time.dt=0.01")
     found, lines = suggested(config, SlurmSettings(), "h100")
     assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, 1, "00:06:00")
@@ -227,7 +227,7 @@ def test_suggestions_never_override(proportional) -> None:
     assert re.match(needed, warning)
 
 
-def test_the_table_of_devices_is_plausible() -> None:
+def test_the_table_of_devices_is_plausible():
     for name in KNOWN:
         found = machine(name)
         assert 1e9 < found.memory < 1e12 and found.bandwidth < KNOWN[name].bandwidth <= 1e13
@@ -243,7 +243,7 @@ def least(config, devices: int, target: Machine) -> float:
 
 
 @pytest.mark.parametrize("name", sorted(set(KNOWN) - {"epyc-9654"}))
-def test_the_search_finds_what_trying_everything_finds(proportional, name) -> None:
+def test_the_search_finds_what_trying_everything_finds(proportional, name):
     """Where memory is proportional to the state within half of what an estimate allows for: both
     the program that is known and the one that is judged by it may deviate."""
     proportional.deviation = ERROR / 2
@@ -267,7 +267,7 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name) -> No
 
 def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted(
     proportional,
-) -> None:
+):
     """One where the limit is expected; others only near it. Here 16 times 3.83 GB lie well below
     the limit on two devices, and on one the fast step holds 1.7 times as much as there is."""
     config = config_of("navier_stokes", "grid.shape=1024,1024,1024")
@@ -288,7 +288,7 @@ def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted
 FACTOR = 1.5
 
 
-def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypatch) -> None:
+def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypatch):
     """The rate is that of some machine, between 0.1 GB/s and 10 TB/s."""
     monkeypatch.setattr(measured, "WHOLE", 0.0)
     found = this_machine(config_of("navier_stokes", "grid.shape=512,512,256"), 2, largest=12)
@@ -305,7 +305,7 @@ def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("precision", ["double", "single"])
-def test_a_step_takes_as_long_as_planned(optimised, devices, precision) -> None:
+def test_a_step_takes_as_long_as_planned(optimised, devices, precision):
     """Within a factor of 1.5 for every kind of step, on a grid with eight times the points of the
     one that is measured; in seconds of the processor, so that other work on this machine hardly
     matters. scripts/bench_plan.py compares all models and several grids."""

@@ -48,13 +48,13 @@ def held_to(kind: str, integrator: str, devices: int, precision: str, *overrides
     ("kind", "integrator", "devices", "precision"),
     [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in EVERY if case not in FEW)],
 )
-def test_the_memory_of_a_step(kind, integrator, devices, precision) -> None:
+def test_the_memory_of_a_step(kind, integrator, devices, precision):
     held_to(kind, integrator, devices, precision)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["custom_partitioning", "jaxdecomp"])
-def test_the_memory_of_other_transforms(backend) -> None:
+def test_the_memory_of_other_transforms(backend):
     held_to(
         "navier_stokes",
         "rk4",
@@ -84,7 +84,7 @@ OVERRIDES = (
         for case in product(sorted(shipped()), OVERRIDES)
     ],
 )
-def test_more_devices_than_programs_are_compiled_for(monkeypatch, kind, overrides) -> None:
+def test_more_devices_than_programs_are_compiled_for(monkeypatch, kind, overrides):
     """Eight devices, by a program compiled for four, against the program of eight."""
     found = config(kind, integrators(kind)[0], "double", *overrides.split())
     exact = Step(found, 8).memory
@@ -92,7 +92,7 @@ def test_more_devices_than_programs_are_compiled_for(monkeypatch, kind, override
     assert Step(found, 8).memory == pytest.approx(exact, rel=ALLOWED)
 
 
-def test_a_row_of_diagnostics_and_a_snapshot_hold_the_state_too() -> None:
+def test_a_row_of_diagnostics_and_a_snapshot_hold_the_state_too():
     step = Step(config_of("navier_stokes", "grid.shape=32,32,32"), 2)
     values = 3 * 32**3 * 8 / 2
     assert step.held("output") >= step.state + values
@@ -102,7 +102,7 @@ def test_a_row_of_diagnostics_and_a_snapshot_hold_the_state_too() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_model_and_integrator_can_be_planned(kind) -> None:
+def test_every_model_and_integrator_can_be_planned(kind):
     """Also those that come later: a model that is registered has a configuration that shows it."""
     for integrator in integrators(kind):
         found = config_of(kind, f"time.integrator={integrator}", "grid.shape=16,16,16")
@@ -172,11 +172,11 @@ BLOCK = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
         ),
     ],
 )
-def test_bytes_by_hand(function, arguments, donate, moved) -> None:
+def test_bytes_by_hand(function, arguments, donate, moved):
     assert of(function, *arguments, donate=donate).bytes == pytest.approx(moved, rel=1e-3)
 
 
-def test_what_is_sent_and_received() -> None:
+def test_what_is_sent_and_received():
     """Of an all-to-all among four every device sends three quarters of what it holds."""
     mesh = Mesh(np.array(jax.devices()[:4]), ("d",))
     spec = PartitionSpec(None, "d")
@@ -200,7 +200,7 @@ ESTIMATED = (("mhd", "gpu", 4), ("mhd", "cpu", 2), ("schrodinger_poisson", "gpu"
         for where in (("gpu", 1), ("gpu", 4), ("cpu", 2))
     ],
 )
-def test_a_plan_estimates_what_the_compiled_step_moves(kind, platform, devices) -> None:
+def test_a_plan_estimates_what_the_compiled_step_moves(kind, platform, devices):
     """Bytes within a factor of 1.7, on few points of which more modes are kept; kernels of GPUs
     too. What the step sends is exact, beside sums and maxima, and beside the exchanges of a field
     that a GPU's program transforms more than once, which XLA merges: three of 84 for the density of

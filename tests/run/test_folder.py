@@ -228,7 +228,7 @@ def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
     assert lock is not None and decision.action is Action.CONTINUE
     lock.release()
     lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "32"}, overwrite=True))
-    assert lock is not None and not (folder.path / "config.yaml").exists() and lock.still_mine()
+    assert not (folder.path / "config.yaml").exists() and lock.still_mine()
     lock.release()
 
 
@@ -260,7 +260,7 @@ def test_a_state_of_another_version_or_program(tmp_path):
     text = (tmp_path / "state.json").read_text().replace('"step"', '"new_key": 1, "step"')
     (tmp_path / "state.json").write_text(text)
     state = read_state(tmp_path)
-    assert state is not None and state.updated.endswith("+00:00")
+    assert state.updated.endswith("+00:00")
     assert dataclasses.replace(state, updated="") == STOPPED
     assert (percent(0.0, 0.5, 2.0), percent(1.0, 1.0, 1.0), percent(0.0, 3.0, 2.0)) == (
         25.0,

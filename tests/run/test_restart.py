@@ -75,7 +75,7 @@ def test_a_stopped_run_continues_bit_for_bit(
     step = int(table(run)["step"][-1])
     assert 20 <= step < 60 and not (run / "stop").exists()
     state = open_run(run).state
-    assert state is not None and (state.state, state.step, state.last_checkpoint) == (
+    assert (state.state, state.step, state.last_checkpoint) == (
         "stopped",
         step,
         step,
@@ -91,7 +91,7 @@ def test_a_stopped_run_continues_bit_for_bit(
     assert_equal(run, undisturbed)
     assert len(open_run(run).provenance["earlier"]) == 1
     finished = open_run(run).state
-    assert finished is not None and finished.seconds > state.seconds > 0  # those of both starts
+    assert finished.seconds > state.seconds > 0  # those of both starts
 
 
 def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsys):

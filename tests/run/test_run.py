@@ -61,7 +61,7 @@ def test_the_folder_holds_what_it_should(finished):
     for folder in [*committed(finished / "snapshots"), *committed(finished / "checkpoints")]:
         assert verify(folder).ok
     state = open_run(finished).state
-    assert state is not None and (state.state, state.time, state.percent) == (
+    assert (state.state, state.time, state.percent) == (
         "finished",
         1.0,
         100.0,
@@ -216,7 +216,6 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
     write_case(tmp_path)
     small = ("grid.shape=8,8,8", "devices.count=1", "output.spectra=null", "time.max_steps=3")
     with started("run", "case.yaml", *small, "--output", "7") as process:
-        assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("case: navier_stokes")
         process.stdout.close()
         assert (process.wait(60), process.stderr.read()) == (0, "")
@@ -299,7 +298,7 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, rows, saves):
     step = int(found[1])
     assert float(found[2]) == step > 2
     state = open_run(run).state
-    assert state is not None and state.state == "failed" and state.reason == line
+    assert state.state == "failed" and state.reason == line
     assert line in (run / "run.log").read_text()
     found = table(run)
     assert all(

@@ -109,7 +109,7 @@ def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: 
     after = everything(run)
     assert {name for name in before if before[name] != after.get(name)} == {"state.json"}
     state = read_state(run)
-    assert state is not None and state.state == "failed"
+    assert state.state == "failed"
 
 
 def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
@@ -146,7 +146,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     assert name in last and "File too large" in last and last.endswith(kept_whole), said
     assert said.count("File too large") == 1 and "Traceback" not in said
     state = read_state(run)
-    assert state is not None and state.state == "failed" and state.reason == last
+    assert state.state == "failed" and state.reason == last
     assert main(["verify", str(run), "--quiet"]) == 0
     after = everything(run)
     assert {name for name in kept if name in after and kept[name] != after[name]} == set()
@@ -298,7 +298,7 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
             assert main(["verify", str(run), "--quiet"]) == 0
         code, said = call(arguments, place)
         holder = read_holder(run)
-        assert holder is not None and holder.pid == first.pid
+        assert holder.pid == first.pid
         assert code == 2 and said.startswith(
             f"{run}/lock: {holder} is writing this run (lock renewed"
         ), said
@@ -353,7 +353,6 @@ def test_an_edited_configuration(place: Path, run: Path):
         provenance = json.loads(file.attrs["provenance"])
         iteration = file["data/40"]
         state = read_state(run)
-        assert state is not None
         assert (iteration.attrs["time"], iteration.attrs["dt"]) == (state.time, state.dt)
         assert file.attrs["step"] == 40 and file.attrs["box"].tolist() == [2 * np.pi] * 3
     assert read_yaml(run / "inside.yaml").value == read_yaml(run / "config.yaml").value

@@ -102,7 +102,7 @@ REFUSED = [
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED)
 def test_every_command_refuses_alike(
     tmp_path, capsys, monkeypatch, old: str, new: str, message: str
-) -> None:
+):
     monkeypatch.chdir(tmp_path)
     text = CASE.replace(old, new, 1)
     write_case(tmp_path, text)
@@ -125,7 +125,7 @@ def test_every_command_refuses_alike(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["case.yaml", "sweep.yaml"]
 
 
-def test_a_path_that_is_no_text(tmp_path, capsys) -> None:
+def test_a_path_that_is_no_text(tmp_path, capsys):
     config = write_case(tmp_path)
     assert simulate(config, Path(os.fsdecode(b"a\xff"))) == 2
     assert "a path is UTF-8 text" in capsys.readouterr().err
@@ -137,9 +137,7 @@ def config_of(tmp_path: Path, *overrides: str) -> RunConfig:
 
 @pytest.mark.parametrize("decomposition", ["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"])
 @pytest.mark.parametrize("backend", ["auto", "custom_partitioning", "jaxdecomp"])
-def test_any_count_starts_or_is_refused_on_two_cores(
-    tmp_path, monkeypatch, backend, decomposition
-) -> None:
+def test_any_count_starts_or_is_refused_on_two_cores(tmp_path, monkeypatch, backend, decomposition):
     started = []
     monkeypatch.setattr(placement, "usable_cores", lambda: 2)
     monkeypatch.setattr(placement, "start", lambda *args, **options: started.append(options))
@@ -188,7 +186,7 @@ def short(tmp_path, capsys, monkeypatch):
     return short
 
 
-def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(short) -> None:
+def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(short):
     """The state: 3 components of 11 x 7 x 4 complex numbers, 14.8 kB, and eight numbers at most
     beside them; a step holds two states. Sides go with the third root: 16 (20 / 29.7)^(1/3) =
     14.03, below which 12 is the next size."""
@@ -203,7 +201,7 @@ def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(short) -> None
     assert "which has 40 kB free" in short(CASE, 40_000)  # too little for what is compiled
 
 
-def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short) -> None:
+def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short):
     """The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step
     holds two states, so that (100 / 2 - 14.8) kB / 80 B = 439 particles fit. Matter takes 64 bytes:
     seven doubles and the id."""
@@ -216,7 +214,7 @@ def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short) 
     assert 775 <= fit <= 100_000 / 2 / 64
 
 
-def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys) -> None:
+def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys):
     """Their number and their records are read, and nothing is placed on the abstract devices."""
     config = write_case(tmp_path, MATTER)
     assert simulate(config, tmp_path / "out", "time.max_steps=1") == 0
@@ -227,7 +225,7 @@ def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys)
     assert "holds 1000 dark, and the model's count is 64" in capsys.readouterr().err
 
 
-def test_a_home_folder_is_not_an_empty_one(tmp_path, monkeypatch) -> None:
+def test_a_home_folder_is_not_an_empty_one(tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

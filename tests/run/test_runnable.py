@@ -143,7 +143,7 @@ def described(folder: Path, **blocks) -> Simulation:
     return Simulation(**given, report=lambda line: None)
 
 
-def test_a_run_without_a_file(tmp_path) -> None:
+def test_a_run_without_a_file(tmp_path):
     """An equation of this module, settings as mappings and objects, and a series by `every`; its
     mean is exact. A notebook shows a table of parameters, the state, and a picture that is a
     PNG."""
@@ -169,7 +169,7 @@ def test_a_run_without_a_file(tmp_path) -> None:
     assert own.run() == 0  # says that it is finished
 
 
-def test_mistakes_name_the_key() -> None:
+def test_mistakes_name_the_key():
     with pytest.raises(UserError, match=r"^Simulation: grid.shape.1: must be at least 1, not 0$"):
         Simulation(**{**BLOCKS, "model": Decay, "grid": {"shape": [8, 0]}})
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_mistakes_name_the_key() -> None:
         Simulation(**{**BLOCKS, "model": dict})
 
 
-def test_a_package_declares_an_equation(tmp_path) -> None:
+def test_a_package_declares_an_equation(tmp_path):
     """An entry point of `simulator.models` is a kind like the others; its parameters are keys of
     the block."""
     (tmp_path / "decays.py").write_text(

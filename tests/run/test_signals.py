@@ -74,7 +74,7 @@ def spawned(program: str) -> subprocess.Popen[str]:
     """A process that runs this program, once it has said that it is ready."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    assert process.stdout.readline() == "ready\n"
     return process
 
 

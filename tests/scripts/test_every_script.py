@@ -95,14 +95,12 @@ def cosmology(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_program_among_the_scripts_is_here() -> None:
+def test_every_program_among_the_scripts_is_here():
     assert {file.stem for file in SCRIPTS.glob("*.py")} == SMALLEST.keys() | NO_PROGRAMS
 
 
 @pytest.mark.parametrize("script", SMALLEST)
-def test_a_script_at_its_smallest_size(
-    script: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_script_at_its_smallest_size(script: str, tmp_path: Path, request: pytest.FixtureRequest):
     if script in ("judge_closure", "train_closure", "train_corrector"):
         tmp_path = request.getfixturevalue("closure")
     elif script == "cosmology_check":

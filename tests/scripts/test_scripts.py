@@ -19,7 +19,7 @@ DOCKERFILE = (ROOT / "scripts" / "container" / "Dockerfile").read_text()
 APPTAINER = (ROOT / "scripts" / "container" / "simulator.def").read_text()
 
 
-def test_both_recipes_take_the_same_files_packages_and_setup() -> None:
+def test_both_recipes_take_the_same_files_packages_and_setup():
     copied = [words.split()[:-1] for words in re.findall(r"^COPY (.*)$", DOCKERFILE, re.MULTILINE)]
     sources = {source for words in copied for source in words}
     listed = APPTAINER.split("%files")[1].split("%post")[0].split()[::2]
@@ -82,7 +82,7 @@ def retried(folder: Path, **tiers: list[str]) -> tuple[int, list[str]]:
     return found.returncode, found.stdout.splitlines()
 
 
-def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) -> None:
+def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path):
     assert retried(tmp_path) == (0, [])
     once = ["run twice: a.py::one (default)", "run twice: b.py::two (default)"]
     assert retried(tmp_path, default=["b.py::two", "a.py::one"]) == (0, once)
@@ -102,9 +102,7 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
         pytest.param("2", "600", "2 of 2 tests ran, 100 %", marks=pytest.mark.slow),
     ],
 )
-def test_a_budget_says_what_share_of_the_tests_ran(
-    pytester, workers: str, budget: str, line: str
-) -> None:
+def test_a_budget_says_what_share_of_the_tests_ran(pytester, workers: str, budget: str, line: str):
     pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
     pytester.makeini("[pytest]\nmarkers =\n    slow: x\n    slurm: x\n    gpu: x\n")
     pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass\n")
@@ -112,7 +110,7 @@ def test_a_budget_says_what_share_of_the_tests_ran(
     found.stdout.fnmatch_lines([line])
 
 
-def test_no_two_files_of_tests_share_a_name() -> None:
+def test_no_two_files_of_tests_share_a_name():
     """pytest imports them as modules of one name, and then collects nothing in a run over all
     folders."""
     names = sorted(file.name for file in (ROOT / "tests").rglob("test_*.py"))
@@ -124,23 +122,21 @@ def performance():
     spec = importlib.util.spec_from_file_location(
         "performance", ROOT / "scripts" / "performance.py"
     )
-    assert spec is not None and spec.loader is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.mark.smoke
-def test_the_page_is_what_the_files_say_and_without_them_it_is_refused(
-    performance, tmp_path
-) -> None:
+def test_the_page_is_what_the_files_say_and_without_them_it_is_refused(performance, tmp_path):
     assert performance.main(["--check"]) == 0
     with pytest.raises(SystemExit, match=r"a file step_\*.json"):
         performance.written(performance.PAGE.read_text(), tmp_path)
 
 
 @pytest.mark.smoke
-def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypatch, capsys) -> None:
+def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypatch, capsys):
     for file in performance.FILES.glob("*.json"):
         result = json.loads(file.read_text())
         result["measured"] |= {"date": "2030-01-02", "processor": "Abacus", "load": 0.5}

@@ -73,9 +73,7 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.mark.smoke
-def test_the_newest_interpreter_that_works_is_taken(
-    checkout: Path, path: str, tmp_path: Path
-) -> None:
+def test_the_newest_interpreter_that_works_is_taken(checkout: Path, path: str, tmp_path: Path):
     """Version managers put names on PATH that exist and do not run."""
     real = f'exec "{sys.executable}" "$@"'
     tool(tmp_path / "shims", "python3.14", "echo 'not installed' >&2; exit 127")
@@ -89,7 +87,7 @@ def test_the_newest_interpreter_that_works_is_taken(
 
 def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(
     checkout: Path, path: str, tmp_path: Path
-) -> None:
+):
     done = call(checkout, "scripts/run", "x.yaml", PATH=path)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
@@ -109,20 +107,20 @@ def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(
         ("echo 'NVIDIA-SMI has failed'; exit 9", "cpu"),
     ],
 )
-def test_cuda_is_taken_where_nvidia_smi_answers(checkout, path, tmp_path, says, extra) -> None:
+def test_cuda_is_taken_where_nvidia_smi_answers(checkout, path, tmp_path, says, extra):
     tool(tmp_path / "gpu", "nvidia-smi", says)
     assert shell(checkout, "detect_extra", PATH=f"{tmp_path}/gpu:{path}").stdout == f"{extra}\n"
     assert shell(checkout, "detect_extra", PATH=path).stdout == "cpu\n"
 
 
 @pytest.mark.parametrize("arguments", [["--setup", "cuda11"], ["--setup", "cpu", "more"]])
-def test_setup_takes_one_known_word(checkout: Path, arguments: list[str]) -> None:
+def test_setup_takes_one_known_word(checkout: Path, arguments: list[str]):
     done = call(checkout, "scripts/run", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("--setup takes ")
 
 
-def test_a_folder_that_is_no_environment_is_left_alone(checkout: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_is_left_alone(checkout: Path, tmp_path: Path):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").touch()
@@ -135,9 +133,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(checkout: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_set_up_once_then_again_only_when_the_project_changes(
-    checkout: Path, tmp_path: Path
-) -> None:
+def test_set_up_once_then_again_only_when_the_project_changes(checkout: Path, tmp_path: Path):
     variables = {"PYTHON": sys.executable, "SIMULATOR_VENV": str(tmp_path / "elsewhere" / "venv")}
     setups = [
         subprocess.Popen(
@@ -179,7 +175,7 @@ def test_set_up_once_then_again_only_when_the_project_changes(
 
 
 @pytest.mark.slow
-def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) -> None:
+def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path):
     variables = {"PYTHON": sys.executable, "SIMULATOR_VENV": str(tmp_path / "venv")}
     holder = subprocess.Popen(
         ["flock", f"{tmp_path}/venv.lock", "sleep", "100"], start_new_session=True
@@ -191,7 +187,6 @@ def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) 
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert waiting.stderr is not None
     assert "another set-up of" in waiting.stderr.readline()
     os.killpg(holder.pid, 9)
     holder.wait()
@@ -199,7 +194,7 @@ def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) 
     assert waiting.returncode == 0
 
 
-def test_a_failed_installation_says_so(checkout: Path, tmp_path: Path) -> None:
+def test_a_failed_installation_says_so(checkout: Path, tmp_path: Path):
     (venv := tmp_path / "venv").mkdir()
     (venv / "pyvenv.cfg").touch()
     tool(
@@ -214,7 +209,7 @@ def test_a_failed_installation_says_so(checkout: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_the_scripts_are_clean() -> None:
+def test_the_scripts_are_clean():
     root = SCRIPTS.parent
     files = ["scripts/run", "scripts/test", "scripts/environment.sh", ".ci/run"]
     done = subprocess.run(["shellcheck", "-x", *files], cwd=root, capture_output=True, text=True)

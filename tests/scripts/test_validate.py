@@ -73,6 +73,6 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=marks(n)) for n in CASES if not CASES[n].full or n in LONG]
 )
-def test_a_case_is_within_its_tolerances(name: str) -> None:
+def test_a_case_is_within_its_tolerances(name: str):
     missed = [check for check in CASES[name].run().checks if not check.passed]
     assert not missed

@@ -306,11 +306,11 @@ PRECISION = Parameter("precision", ["single", "double", "single", "double"])
         ("max.(my_column**2)", r"maximum of $\mathrm{my\ column}^{2}$"),
     ],
 )
-def test_expressions_as_labels(expression: str, label: str) -> None:
+def test_expressions_as_labels(expression: str, label: str):
     assert reduced(expression) == label
 
 
-def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> None:
+def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks():
     values = RunQuantity("max.dissipation", [4, 5, 1, float("nan")])
     (axes,) = against(VISCOSITY, values, PRECISION, joined=True).axes
     single, double = axes.lines
@@ -326,7 +326,7 @@ def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks() -> Non
     assert_array_equal(axes.lines[0].get_xdata(), [0, 0, 1, 1])
 
 
-def test_curves_have_the_colour_of_one_parameter_the_line_of_another_and_a_bar_for_many() -> None:
+def test_curves_have_the_colour_of_one_parameter_the_line_of_another_and_a_bar_for_many():
     curve = DrawnCurve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
     (axes,) = overlay([curve, curve, None, None], "t", "E", coded(VISCOSITY, PRECISION))[0].axes
     told = [text.get_text() for each in axes.findobj(Legend) for text in each.get_texts()]

@@ -55,7 +55,7 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
     return abs(found / ((4 * central(h / 2) - central(h)) / 3) - 1)
 
 
-def test_against_finite_differences(flow) -> None:
+def test_against_finite_differences(flow):
     """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a
     direction."""
     weighed = energies(flow)
@@ -87,7 +87,7 @@ def test_against_finite_differences(flow) -> None:
     assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
 
 
-def test_particles_are_refused(tmp_path) -> None:
+def test_particles_are_refused(tmp_path):
     species = "particles: [{name: tracers, kind: tracer, count: 8}]\n"
     own = simulation(write_case(tmp_path, CASE + species), "devices.count=1")
     with pytest.raises(
@@ -100,7 +100,7 @@ def test_particles_are_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("integrator", "devices"), [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)]
 )
-def test_particles(integrator: str, devices: int) -> None:
+def test_particles(integrator: str, devices: int):
     """By records and by numbers, along one direction: extrapolated central differences, as above.
     On 4 devices some particles begin on one device and end on another. Steps take numbers only: no
     array grows with them."""
@@ -147,7 +147,7 @@ def test_particles(integrator: str, devices: int) -> None:
 
 
 @pytest.mark.spmd
-def test_particles_that_crowd_on_a_device() -> None:
+def test_particles_that_crowd_on_a_device():
     """All particles meet in a plane of one of 2 devices, whose buffers grow as in a run: as on one
     device."""
     found = []
@@ -183,7 +183,7 @@ def waves_of(p, size: float = 1.0) -> jax.Array:
         pytest.param(4, "double", "amplitude: 20, index: -1", marks=pytest.mark.slow),
     ],
 )
-def test_particles_by_the_start(devices: int, precision: str, power: str) -> None:
+def test_particles_by_the_start(devices: int, precision: str, power: str):
     """By the spectrum's numbers, the seed's modes, Omega_m; single precision rounds by 1e-6 over h
     = 0.02."""
     units = (
@@ -250,7 +250,7 @@ devices: {platform: cpu}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["closure", "particles"])
-def test_two_processes(of: str, tmp_path) -> None:
+def test_two_processes(of: str, tmp_path):
     """The slopes of one process with as many devices, bit for bit: by arrays of a closure, by the
     start of matter."""
     names = [KEY]
@@ -307,7 +307,7 @@ def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
 @pytest.mark.parametrize(
     "shape", ["[16, 16]", pytest.param("[12, 12, 12]", marks=pytest.mark.slow)]
 )
-def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
+def test_by_the_arrays_of_a_closure(shape, tmp_path):
     """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once,
     as above. The state is first wanted within jit. A file gives the arrays by their names."""
     slopes = []
@@ -347,7 +347,7 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path) -> None:
         closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}")
 
 
-def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path) -> None:
+def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path):
     """tau = -2 nu S has the force nu lap u: with tanh of a large argument the closure is the
     viscosity 1."""
     own = closed(tmp_path, "[16, 16]", 1)
@@ -359,7 +359,7 @@ def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path) -> None:
     assert_allclose(force, -own.transform.layout.k_squared() * u, atol=1e-13)
 
 
-def test_split_steps() -> None:
+def test_split_steps():
     """A user's equation in split steps, by its parameter: central differences as above."""
     file = ROOT / "configs" / "equations" / "nonlinear_schrodinger.yaml"
     small = ("grid.shape=16,16", "grid.box=10,10", "devices.platform=cpu", "devices.count=2")
@@ -382,7 +382,7 @@ def test_split_steps() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
-def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
+def test_memory_grows_as_the_root_of_the_steps(tmp_path):
     """What the compiler says of the programs, optimised as in a run, if sqrt(steps) states are
     kept: beside the reverse of one step, 2 sqrt(steps) states and the one between two parts."""
     own = simulation(write_case(tmp_path, CASE), "grid.shape=48,48,48")
@@ -401,7 +401,7 @@ def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_kept_changes_nothing(flow) -> None:
+def test_what_is_kept_changes_nothing(flow):
     """However few states are kept, and a loss of several states, give the gradient of the plain
     loop to round-off."""
     loss = energies(flow)
@@ -441,12 +441,12 @@ def test_what_is_kept_changes_nothing(flow) -> None:
         ({"forcing.amplitude": 1.0}, "forcing.amplitude: is not a number"),
     ],
 )
-def test_what_cannot_vary(flow, variables, message: str) -> None:
+def test_what_cannot_vary(flow, variables, message: str):
     with pytest.raises(UserError, match=message):
         differentiate(flow, energies(flow), steps=2, dt=DT).value(variables)
 
 
-def test_a_variant_differs_in_what_it_was_asked_for(flow) -> None:
+def test_a_variant_differs_in_what_it_was_asked_for(flow):
     """Keys that the variant would ignore, such as those of the placement, are refused too."""
     for key in ("grid.shape", "time.integrator", "time.stop", "precision", "model.nonsense"):
         with pytest.raises(UserError, match=f"^{key}: is not a number of this configuration"):

@@ -268,7 +268,7 @@ QUICK = ("python", "cosmological", "jeans_wave gas", "smagorinsky")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in CASES]
 )
-def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path) -> None:
+def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path):
     """Central differences, extrapolated once: their error is of the order h^4 = 1e-12 of the loss,
     and round-off 1e-16 / h = 1e-13."""
     simulation = simulated(name, tmp_path)
@@ -304,7 +304,7 @@ ELSEWHERE: Mapping[str, str] = {
 }
 
 
-def test_every_start_forcing_and_model_has_a_case() -> None:
+def test_every_start_forcing_and_model_has_a_case():
     text = "\n".join(line for blocks in CASES.values() for line in blocks)
     for kind in (*INITIALS, *FORCINGS, *MODELS):
         assert f"kind: {kind}" in text or kind in ELSEWHERE, kind

@@ -45,7 +45,7 @@ def steps_of(simulation: Simulation):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("each", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_members_equal_the_runs_alone_and_do_not_communicate(case, each: int) -> None:
+def test_members_equal_the_runs_alone_and_do_not_communicate(case, each: int):
     """Four members on two parts of the devices: the same programs on the same numbers as alone, so
     that no more than the order of operations inside a fused loop may differ. Of all collectives
     only one connects the parts: whether any member is unfinished."""
@@ -83,7 +83,7 @@ def test_members_equal_the_runs_alone_and_do_not_communicate(case, each: int) ->
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_a_gradient_by_what_distinguishes_the_members(case) -> None:
+def test_a_gradient_by_what_distinguishes_the_members(case):
     """Of a loss of two members on 2 x 2 devices, by each viscosity, by each start and by a number
     that they share, against central differences: with h = 1e-4 their error of order h^2 and
     round-off of order 1e-16 / h are far below 1e-6 of the slope."""
@@ -112,7 +112,7 @@ def test_a_gradient_by_what_distinguishes_the_members(case) -> None:
         )
 
 
-def test_numbers_that_do_not_divide_are_refused(case) -> None:
+def test_numbers_that_do_not_divide_are_refused(case):
     with pytest.raises(
         UserError, match=r"command line: devices.count: 4 cannot .* members=3; 3 can"
     ):

@@ -34,7 +34,7 @@ def advanced(simulation: Simulation, steps: int) -> Simulation:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-11), ("single", 1e-6)])
-def test_the_early_taylor_green_vortex(precision: str, tolerance: float) -> None:
+def test_the_early_taylor_green_vortex(precision: str, tolerance: float):
     """Energy and enstrophy at t = 0.1, 32^3, nu = 1/1600, to the digits that are known, or to
     round-off."""
     found = advanced(
@@ -46,7 +46,7 @@ def test_the_early_taylor_green_vortex(precision: str, tolerance: float) -> None
     assert row["enstrophy"] == pytest.approx(0.375249931114, rel=tolerance)
 
 
-def test_blocks_give_what_whole_fields_give() -> None:
+def test_blocks_give_what_whole_fields_give():
     """In blocks of seven planes, which do not divide the 64, as whole; to round-off of a few
     steps."""
     whole, low, blocks = (
@@ -56,7 +56,7 @@ def test_blocks_give_what_whole_fields_give() -> None:
     assert np.abs(low - whole).max() < 1e-13 and np.abs(blocks - whole).max() < 1e-13
 
 
-def test_a_step_takes_the_memory_that_the_compiler_says() -> None:
+def test_a_step_takes_the_memory_that_the_compiler_says():
     """And at most as much again as its largest transform for the library's workspace."""
     simulation = simulation_of("grid.shape=256,256,256")
     compiled = simulation.compiled_loop()

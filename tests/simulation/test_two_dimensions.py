@@ -75,7 +75,7 @@ def ran(case) -> Path:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int) -> None:
+def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int):
     """A plane of N x N points keeps (2K+1)(K+1) modes, K = (N - 1)//3, padded only to share out its
     own axes."""
     transform = make_transform(Grid.of((32, 32), (1.0, 1.0)), jax.devices()[:count])
@@ -85,7 +85,7 @@ def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int) -> None:
     assert Modes(transform.grid).counts == (1, 2 * kept + 1, kept + 1)
 
 
-def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
+def test_arrays_and_messages_have_no_third_axis(case, tmp_path):
     """Values on the grid are (..., x, y), a transform takes them as they are, and refusals tell
     shapes like this."""
     plane = simulation(case)
@@ -132,7 +132,7 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
             simulation(case, f"model.path={tmp_path / 'stirred.py'}")
 
 
-def test_files_have_no_third_axis(ran) -> None:
+def test_files_have_no_third_axis(ran):
     run = open_run(ran)
     last = run.snapshots[-1]
     assert last["velocity"].shape == (2, 20, 16) and last["dye"].shape == (20, 16)
@@ -146,7 +146,7 @@ def test_files_have_no_third_axis(ran) -> None:
     assert (ran / "plots" / "slices_dye.png").exists()
 
 
-def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
+def test_a_snapshot_is_a_start_at_another_resolution(case, ran):
     start = f"initial={{kind: snapshot, path: {ran / 'snapshots' / '00000010'}}}"
     finer = simulation(case, start, "grid.shape=40,32")
     coarse = open_run(ran).snapshots[-1]["dye"][...]

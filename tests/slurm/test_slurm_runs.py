@@ -198,7 +198,7 @@ def alone(slurm, tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("nodes", "tasks"), [(1, 2), (2, 1), (2, 2), (4, 1)])
 def test_any_layout_equals_one_process(
     slurm, tmp_path, alone, nodes: int, tasks: int, devices: int
-) -> None:
+):
     (tmp_path / "c.yaml").write_text(CONFIG)
     count = nodes * tasks * devices
     done = slurm.srun(
@@ -232,7 +232,7 @@ def undisturbed(slurm, tmp_path_factory) -> Path:
 
 def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(
     slurm, submit, undisturbed
-) -> None:
+):
     job = submit(*LONGER, *TWO)
     steps = [0]
     for start in range(3):
@@ -256,7 +256,7 @@ def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(
 
 def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(
     slurm, submit, undisturbed, tmp_path
-) -> None:
+):
     job = submit(*LONGER, *TWO, "--partition", "scavenge", "--sbatch=--exclusive")
     job.advances()
     (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
@@ -274,7 +274,7 @@ def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(
 
 def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(
     slurm, submit
-) -> None:
+):
     job = submit(*ENDLESS, "devices.count=1", *ONE)
     job.advances(beyond=20)
     second = slurm.sbatch([], job.folder / "job.sbatch", cwd=job.folder)
@@ -296,7 +296,7 @@ def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_tha
     assert slurm.job(job.id)["JobState"] == "CANCELLED"
 
 
-def test_failures_and_mistakes_tell_slurm_and_the_log(submit) -> None:
+def test_failures_and_mistakes_tell_slurm_and_the_log(submit):
     """A time step that is far too large, then a configuration that somebody broke after
     `submit`."""
     job = submit(*ENDLESS, "devices.count=1", "time.dt=50", *ONE)
@@ -317,7 +317,7 @@ def test_failures_and_mistakes_tell_slurm_and_the_log(submit) -> None:
     assert re.search(r"config.yaml:\d+: model.viscocity: u.*viscosity", job.log), job.log
 
 
-def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue(submit) -> None:
+def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue(submit):
     job = submit(*ENDLESS, "devices.count=2", OFTEN, *TWO)
     job.until(lambda: job.checkpoints, "a checkpoint")
     first = job.checkpoints[-1]
@@ -339,7 +339,7 @@ def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue
     assert job.state.reason == "the file stop in the run folder"
 
 
-def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> None:
+def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit):
     """The heartbeat notices it; a shorter `run.watchdog` would end starts that have to compile on a
     busy machine."""
     job = submit(*ENDLESS, "devices.count=2", OFTEN, "--nodes", "1", "--tasks-per-node", "2")
@@ -357,9 +357,7 @@ def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit) -> N
     job.stops()
 
 
-def test_an_array_of_the_shipped_script_has_an_output_for_each_task(
-    slurm, checkout: Path, alone
-) -> None:
+def test_an_array_of_the_shipped_script_has_an_output_for_each_task(slurm, checkout: Path, alone):
     (checkout / "c.yaml").write_text(CONFIG)
     array = slurm.sbatch(
         ["--array=0-3", "--nodes=1", "--ntasks-per-node=1"],
@@ -378,7 +376,7 @@ def test_an_array_of_the_shipped_script_has_an_output_for_each_task(
 
 
 @pytest.mark.slow
-def test_cut_twice_by_a_real_limit_of_two_minutes_it_comes_back_and_gets_on(submit) -> None:
+def test_cut_twice_by_a_real_limit_of_two_minutes_it_comes_back_and_gets_on(submit):
     """As short as the warning of a long job; each start works until it is warned, which takes many
     steps."""
     job = submit(*ENDLESS, "devices.count=1", *ONE, "--time", "2")
@@ -412,7 +410,7 @@ def build(x, y, z, mark):
 
 def test_a_percent_sign_in_a_folders_name_and_a_job_cancelled_before_its_first_step(
     slurm, tmp_path
-) -> None:
+):
     (tmp_path / "deaf.py").write_text(DEAF)
     start = (f"initial.path={tmp_path}/deaf.py", "initial.function=build", "initial.kind=python")
     job = Job(
@@ -457,9 +455,7 @@ def lost_nodes_return(slurm) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("orphan", [False, True], ids=["daemons and tasks", "slurmd alone"])
-def test_a_lost_node_brings_the_job_back_on_another(
-    slurm, submit, lost_nodes_return, orphan: bool
-) -> None:
+def test_a_lost_node_brings_the_job_back_on_another(slurm, submit, lost_nodes_return, orphan: bool):
     job = submit(*ENDLESS, "devices.count=1", OFTEN, *ONE)
     job.advances(beyond=40)
     node = slurm.job(job.id)["NodeList"]

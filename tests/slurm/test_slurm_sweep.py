@@ -90,7 +90,7 @@ class Study:
         return most
 
 
-def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: Path) -> None:
+def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: Path):
     study = Study(slurm, tmp_path, list(range(1, 9)))
     array = study.submit()  # builds every initial condition first; the trouble comes after
     study.trouble.touch()
@@ -117,9 +117,7 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
     )
 
 
-def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(
-    slurm, tmp_path: Path
-) -> None:
+def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path):
     study = Study(slurm, tmp_path, [1, 2], stop=1e6)
     array = study.submit()
     first, second = (run.folder for run in study.sweep.runs)
@@ -143,7 +141,7 @@ def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(
 
 def test_chunks_where_arrays_may_not_be_large(
     slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     """With arrays of at most three tasks, five runs are two arrays, the second waiting for the
     first."""
     from simulator.study.execution import plan_submission, submit_sweep
@@ -160,7 +158,7 @@ def test_chunks_where_arrays_may_not_be_large(
     assert [row["state"] for row in study.table()] == ["done"] * 5
 
 
-def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path) -> None:
+def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path):
     """slurm/sweep_array.sbatch without `submit`, from a checkout with an environment."""
     study = Study(slurm, tmp_path, [1, 2])
     script = ROOT / "slurm" / "sweep_array.sbatch"

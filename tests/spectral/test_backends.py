@@ -22,7 +22,7 @@ def named(found) -> list[str]:
     return [str(c).removeprefix("custom_partitioning ") for c in found]
 
 
-def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for() -> None:
+def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for():
     assert named(candidates(CUBE, 22))[0] == "z_xy on 22"
     assert named(candidates(CUBE, 24))[0].startswith("z_y_x on ")
     assert choose(CUBE, 256)[0].mesh == (16, 16)
@@ -34,7 +34,7 @@ def test_slabs_while_there_are_planes_then_pencils_unless_a_plan_is_asked_for() 
     assert {c.backend for c in choose(CUBE, 4, "auto")} == {"custom_partitioning", "jaxdecomp"}
 
 
-def test_a_mesh_can_be_asked_for() -> None:
+def test_a_mesh_can_be_asked_for():
     assert [c.mesh for c in choose(CUBE, 8, mesh=(4, 2))] == [(4, 2)]
     assert {c.decomposition for c in choose(CUBE, 8, mesh=(1, 8))} == {"slab", "pencil"}
     with pytest.raises(
@@ -54,7 +54,7 @@ def test_pencils_on_thousands_of_devices_hardly_pad(count):
     assert -(-mz // columns) * columns <= 1.05 * mz and -(-my // rows) * rows <= 1.05 * my
 
 
-def test_usable_counts_and_every_proper_factorisation_is_timed() -> None:
+def test_usable_counts_and_every_proper_factorisation_is_timed():
     def usable_counts(modes, most, *wanted, **chosen):
         return [n for n in range(1, most + 1) if candidates(modes, n, *wanted, **chosen)]
 
@@ -103,7 +103,7 @@ def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decompo
     assert all(part in str(refused.value) for part in parts)
 
 
-def test_jaxdecomp_is_imported_only_when_chosen() -> None:
+def test_jaxdecomp_is_imported_only_when_chosen():
     done = fresh(
         """
         import sys, jax; from simulator.spectral import Grid, make_transform
@@ -117,7 +117,7 @@ def test_jaxdecomp_is_imported_only_when_chosen() -> None:
 
 @pytest.mark.slow
 @pytest.mark.spmd
-def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path: Path) -> None:
+def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path: Path):
     config = write_case(tmp_path)
     given = (
         "grid.shape=8,12,16",
@@ -137,7 +137,7 @@ MODES = Modes(Grid((8, 8, 8)))
 
 
 @pytest.mark.spmd
-def test_measured_once_and_kept(tmp_path: Path) -> None:
+def test_measured_once_and_kept(tmp_path: Path):
     devices = jax.devices()[:2]
     lines = []
     began = time.perf_counter()
@@ -201,7 +201,7 @@ def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
 
 
 @pytest.mark.spmd
-def test_the_first_process_decides() -> None:
+def test_the_first_process_decides():
     """What this process reads and measures is replaced by what the first one has."""
     devices = jax.devices()[:2]
     verdicts = iter([{"backend": "jaxdecomp", "plan": "slab", "on": [1, 2], "milliseconds": {}}])
@@ -216,14 +216,14 @@ def test_the_first_process_decides() -> None:
 
 
 @pytest.mark.spmd
-def test_an_unusable_folder_is_no_failure(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_no_failure(tmp_path: Path):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
     choice = measured(MODES, jax.devices()[:4], np.float32, decomposition="slab", folder=folder)
     assert choice["backend"] == "jaxdecomp"  # the only slab of 8^3 on 4 devices
 
 
-def test_what_does_not_work_is_refused() -> None:
+def test_what_does_not_work_is_refused():
     with pytest.raises(UserError, match=r"^devices\.count: 7 devices cannot share"):
         measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
     with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):

@@ -90,7 +90,7 @@ def test_bytes_against_the_published_transform(devices, decomposition, most):
 
 
 @pytest.mark.spmd
-def test_the_published_transform_is_a_transform() -> None:
+def test_the_published_transform_is_a_transform():
     """The yardstick computes numpy's transform and its inverse."""
     forward, inverse, sharding = published_transform(make_mesh(jax.devices()[:2], (2,), ("slab",)))
     values = np.random.default_rng(0).standard_normal((2, 6, 4, 8)) + 0j
@@ -113,7 +113,7 @@ HloModule jit_f, entry_computation_layout={()->f64[]}, num_partitions=8
 """
 
 
-def test_every_form_of_a_collective_is_read_and_a_gather_is_seen() -> None:
+def test_every_form_of_a_collective_is_read_and_a_gather_is_seen():
     """Tuples, the three ways of writing replica groups, asynchronous pairs; groups of one send
     nothing."""
     found = collectives(HLO)
@@ -159,12 +159,12 @@ def text(value) -> str:
     [(2.0, 2.0 + 2**-51), (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0 + 2**-51]))],
     ids=["scalar", "array"],
 )
-def test_bodies_that_differ_in_what_they_close_over_have_other_texts(a, b) -> None:
+def test_bodies_that_differ_in_what_they_close_over_have_other_texts(a, b):
     assert text(a) == text(a)
     assert text(a) != text(b)
 
 
-def test_a_fingerprint_is_the_same_in_every_trace() -> None:
+def test_a_fingerprint_is_the_same_in_every_trace():
     def traced(factor):
         return jax.make_jaxpr(lambda x: jax.nn.relu(x) * factor)(jnp.ones(3))
 
@@ -172,7 +172,7 @@ def test_a_fingerprint_is_the_same_in_every_trace() -> None:
     assert fingerprint(traced(2.0)) != fingerprint(traced(3.0))
 
 
-def test_a_fingerprint_tells_the_attributes_of_native_calls_apart() -> None:
+def test_a_fingerprint_tells_the_attributes_of_native_calls_apart():
     """Also where printed arrays agree: in the eleventh digit, and in the middle of a long array."""
 
     def called(numbers):
@@ -208,7 +208,7 @@ def products(t, u):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_bytes_and_errors(case: Case) -> None:
+def test_bytes_and_errors(case: Case):
     """Half and a quarter of the bytes, and a two-byte exponent for each plane; errors of the
     numbers sent."""
     values = put(case, sample(case, 3))
@@ -241,7 +241,7 @@ def test_bytes_and_errors(case: Case) -> None:
     ],
     ids=str,
 )
-def test_derivatives(case: Case, kind: Kind) -> None:
+def test_derivatives(case: Case, kind: Kind):
     """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap
     stacks."""
     u = compiled(case, "forward")(put(case, sample(case, 3)))
@@ -339,7 +339,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     ("run", "layout"),
     [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in ORDERED],
 )
-def test_all_processes_issue_the_same_collectives(run, layout, tmp_path: Path) -> None:
+def test_all_processes_issue_the_same_collectives(run, layout, tmp_path: Path):
     found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}
     assert any("advance" in name and program.communicating for name, program in found.items())
     wrong = {name: lines for name, program in found.items() if (lines := program.violations())}

@@ -41,7 +41,7 @@ def square(f, v):
 
 @pytest.mark.spmd
 @each(*LINEAR)
-def test_linear_identities(case: Case) -> None:
+def test_linear_identities(case: Case):
     """jvp of a linear map is the map; its vjp is the adjoint: <F x, y> = <x, F* y>; vmap stacks,
     nested too."""
     case = replace(case, block=None)
@@ -91,7 +91,7 @@ def term(t):
 
 @pytest.mark.spmd
 @each(*NONLINEAR)
-def test_nonlinear_term(case: Case) -> None:
+def test_nonlinear_term(case: Case):
     """The blocked term: forward and reverse derivatives agree with each other and with differences;
     vmap stacks."""
     t = transform(case)
@@ -130,7 +130,7 @@ def test_nonlinear_term(case: Case) -> None:
 
 
 @pytest.mark.spmd
-def test_hessian_of_a_quadratic_form_is_its_matrix() -> None:
+def test_hessian_of_a_quadratic_form_is_its_matrix():
     """Second derivatives, forward over reverse: hessian of the energy of a field is 2 / N times the
     identity."""
     case = Case(fields="real, every mode", shape="prime", devices=2)

@@ -32,7 +32,7 @@ def any_variant():
 
 @needs_kernels
 @pytest.mark.spmd
-def test_every_variant_agrees_with_numpy(any_variant) -> None:
+def test_every_variant_agrees_with_numpy(any_variant):
     """The same compiled program, whichever instructions the kernels use: real and complex, single
     and double."""
     tried = []
@@ -57,7 +57,7 @@ def test_every_variant_agrees_with_numpy(any_variant) -> None:
 
 @needs_kernels
 @pytest.mark.spmd
-def test_results_are_the_same_bits_every_time() -> None:
+def test_results_are_the_same_bits_every_time():
     """Eight devices call the kernels at once, from their own threads."""
     case = Case(("custom_partitioning", "zx_y"), 8, "even", kernels="native")
     values = put(case, sample(case, 3))
@@ -68,7 +68,7 @@ def test_results_are_the_same_bits_every_time() -> None:
 
 @needs_kernels
 @pytest.mark.spmd
-def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
+def test_a_stage_leaves_no_loop_of_xla_around_it():
     """A whole transform is calls of the kernels and the exchange: nothing is padded, cut or
     transposed outside."""
     case = Case(("custom_partitioning", "zx_y"), 2, "even", kernels="native")
@@ -108,13 +108,13 @@ def python(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
     ],
     ids=["xla does the work", "native is refused", "a set-up is no failure"],
 )
-def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
+def test_without_a_compiler(tmp_path, arguments, code: int, told: str):
     done = python(tmp_path, "-m", *arguments, PATH=str(tmp_path), SIMULATOR_CACHE=str(tmp_path))
     (line,) = (line for line in (done.stdout + done.stderr).splitlines() if told in line)
     assert done.returncode == code and "apt-get install g++" in line
 
 
-def test_a_compiler_that_fails_is_named(tmp_path: Path) -> None:
+def test_a_compiler_that_fails_is_named(tmp_path: Path):
     broken = tool(tmp_path, "broken", "echo 'error: no such instruction' >&2; exit 1")
     environ = {"PATH": os.environ["PATH"], "CXX": str(broken), "SIMULATOR_CACHE": str(tmp_path)}
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_a_compiler_that_fails_is_named(tmp_path: Path) -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("which", ["folder", "library"])
-def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str) -> None:
+def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str):
     environ = {"PATH": os.environ["PATH"], "SIMULATOR_CACHE": str(tmp_path / "cache")}
     there = build.library(os.environ)
     (folder := tmp_path / "cache" / "kernels").mkdir(parents=True)
@@ -147,7 +147,7 @@ def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str) -> 
         assert done.returncode == 0 and f"xla (others may write to {path}" in done.stdout
 
 
-def test_gpus_have_no_native_kernels() -> None:
+def test_gpus_have_no_native_kernels():
     assert native.chosen("auto", "gpu") == "xla"
     with pytest.raises(UserError, match="native is for processors"):
         native.chosen("native", "gpu")
@@ -155,7 +155,7 @@ def test_gpus_have_no_native_kernels() -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_a_damaged_library_is_built_again(tmp_path: Path) -> None:
+def test_a_damaged_library_is_built_again(tmp_path: Path):
     environ = {"PATH": os.environ["PATH"], "SIMULATOR_CACHE": str(tmp_path)}
     made = build.library(environ)
     made.write_bytes(made.read_bytes()[:1000])
@@ -167,7 +167,7 @@ def test_a_damaged_library_is_built_again(tmp_path: Path) -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_kernels_under_sanitizers(tmp_path: Path) -> None:
+def test_kernels_under_sanitizers(tmp_path: Path):
     """`native/check.cc` and `native/check_particles.cc`: stages, and sums and orders of particles,
     against their definition in every variant, with nothing read or written beside."""
     flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")

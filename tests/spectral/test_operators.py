@@ -49,7 +49,7 @@ def known(case: Case):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
-def test_derivatives_and_projections(case: Case) -> None:
+def test_derivatives_and_projections(case: Case):
     """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean
     alone."""
     t = transform(case)
@@ -145,7 +145,7 @@ def _shells(four_k_squared: np.ndarray) -> list[int]:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
-def test_sums_and_shells(case: Case) -> None:
+def test_sums_and_shells(case: Case):
     """The shells hold all energy; a single mode lies in its own shell alone."""
     t = transform(case)
     layout = t.layout
@@ -170,7 +170,7 @@ def test_sums_and_shells(case: Case) -> None:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
-def test_physical_means_leave_padding_out(case: Case) -> None:
+def test_physical_means_leave_padding_out(case: Case):
     t = transform(case)
     values = put(case, sample(case, 1)[0] - 5)
     inside = points(case, values)
@@ -193,7 +193,7 @@ def by_label(layout, array) -> dict:
 
 
 @pytest.mark.spmd
-def test_random_fields_are_the_same_everywhere() -> None:
+def test_random_fields_are_the_same_everywhere():
     """One seed, one field: on any number of devices and in any layout, bit for bit; a finer grid
     keeps the large scales; the fields are real, have unit variance per mode, and differ between
     seeds."""
@@ -246,7 +246,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("case", LAYOUTS, ids=str)
-def test_one_mode_is_exact(case: Case) -> None:
+def test_one_mode_is_exact(case: Case):
     """lap Phi = cos(k . x + 1) + 3 has the solution -cos(k . x + 1) / k^2: the mean attracts
     nothing. Measured in the norm of the source: round-off of a transform is 1e-14 of its largest
     value, and Phi divides it by k^2 >= 1."""
@@ -262,7 +262,7 @@ def test_one_mode_is_exact(case: Case) -> None:
     assert np.abs(found.mean()) < 1e-15
 
 
-def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> None:
+def test_finite_differences_solve_their_equation_and_nyquist_planes_count():
     """The second difference of Phi is the source without mean, to round-off, for any source: all
     modes count."""
     case = Case(shape="even", fields="real, every mode")
@@ -282,7 +282,7 @@ def test_finite_differences_solve_their_equation_and_nyquist_planes_count() -> N
 
 
 @pytest.mark.parametrize("case", [*LAYOUTS[1:4], LAYOUTS[5]], ids=str)
-def test_the_hermitian_part_is_what_is_seen(case: Case) -> None:
+def test_the_hermitian_part_is_what_is_seen(case: Case):
     """It is exact (a second time changes no bit), leaves values alone, and takes away what is
     invisible."""
     t = transform(case)

@@ -45,7 +45,7 @@ PAIRWISE = pairwise(EVERY)
     "case",
     [pytest.param(c, id=str(c), marks=[] if c in PAIRWISE else pytest.mark.slow) for c in EVERY],
 )
-def test_agrees_with_numpy(case: Case) -> None:
+def test_agrees_with_numpy(case: Case):
     """Coefficients are numpy's; the inverse restores what they hold; Parseval; shardings are the
     layouts'."""
     t = transform(case)
@@ -68,14 +68,14 @@ def test_agrees_with_numpy(case: Case) -> None:
 
 
 @pytest.mark.skipif(native.missing() is not None, reason="no native kernels")
-def test_every_schedule_is_among_the_cases() -> None:
+def test_every_schedule_is_among_the_cases():
     """Those of all platforms, on processors."""
     transforms = map(transform, filter(lambda case: case.works, CASES))
     tested = {type(t.schedule) for t in transforms if isinstance(t, StagedTransform)}
     assert tested == set(SCHEDULES.values())
 
 
-def test_pairs_of_everything_are_covered() -> None:
+def test_pairs_of_everything_are_covered():
     for parameter in ("plan", "devices", "shape", "fields", "precision", "block", "kernels"):
         assert {getattr(c, parameter) for c in EVERY} == {getattr(c, parameter) for c in PAIRWISE}
     assert {c.devices for c in EVERY if c.plan == ("custom_partitioning", "z_xy")} == {
@@ -162,7 +162,7 @@ SLOW = [
 @pytest.mark.parametrize(
     "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
 )
-def test_agrees_with_whole_transforms(case: Case) -> None:
+def test_agrees_with_whole_transforms(case: Case):
     """In blocks that divide or do not, with padding or without: what numpy gets from whole
     fields."""
     t = transform(case)
@@ -186,7 +186,7 @@ def test_agrees_with_whole_transforms(case: Case) -> None:
 @pytest.mark.parametrize(
     "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
 )
-def test_every_schedule_agrees_with_the_reference(case: Case) -> None:
+def test_every_schedule_agrees_with_the_reference(case: Case):
     """Blocks, messages and the order of components change nothing but round-off: products, maxima
     and means are those of forward(pointwise(inverse(inputs)))."""
     t = transform(case)
@@ -202,7 +202,7 @@ def test_every_schedule_agrees_with_the_reference(case: Case) -> None:
         assert error(one, other) < 20 * case.tolerance
 
 
-def test_nothing_to_evaluate_is_refused() -> None:
+def test_nothing_to_evaluate_is_refused():
     for case in filter(lambda case: case.works, (Case(), Case(("jaxdecomp", "slab")))):
         with pytest.raises(ValueError, match="at least one input field"):
             transform(case).evaluate({}, pointwise)
@@ -303,7 +303,7 @@ def test_products_are_exact_convolutions(shape, backend, count):
     assert both.maxima["largest"] >= here.maxima["largest"]
 
 
-def test_coordinates_are_those_of_the_moved_points() -> None:
+def test_coordinates_are_those_of_the_moved_points():
     """A product that is given as a function of x, y, z: sin(x + 2 y) cos(z), half of it from each
     grid."""
     t = make_transform(Grid((12, 10, 8), dealias="spherical"), jax.devices()[:1], np.float64)
@@ -318,7 +318,7 @@ def test_coordinates_are_those_of_the_moved_points() -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("SIMULATOR_TESTS_ARRAYS"), reason="set it to check arrays")
-def test_an_array_of_another_shape_or_type_is_refused() -> None:
+def test_an_array_of_another_shape_or_type_is_refused():
     transform = make_transform(Grid((8, 8, 8)), jax.devices()[:1])
     layout = transform.layout
     field = jnp.zeros(layout.shape, complex)

@@ -19,7 +19,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     numpy = find_spec("numpy")
-    assert numpy is not None and numpy.origin is not None
+    assert numpy.origin is not None
     for entry in Path(numpy.origin).parents[1].iterdir():
         left_out = entry.suffix == ".pth" or entry.name.startswith(("jaxdecomp", "__editable__"))
         if not left_out and not (packages / entry.name).exists():
@@ -34,7 +34,7 @@ def simulator(python: str, *arguments: str | Path) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_asked_for_it_is_refused_in_a_line(command: str, python: str, tmp_path: Path) -> None:
+def test_asked_for_it_is_refused_in_a_line(command: str, python: str, tmp_path: Path):
     case = write_case(tmp_path)
     output = tmp_path / "out"
     done = simulator(python, command, case, f"output.directory={output}", "fft.backend=jaxdecomp")
@@ -44,7 +44,7 @@ def test_asked_for_it_is_refused_in_a_line(command: str, python: str, tmp_path: 
     assert not output.exists()
 
 
-def test_auto_leaves_it_out(python: str, tmp_path: Path) -> None:
+def test_auto_leaves_it_out(python: str, tmp_path: Path):
     case = write_case(tmp_path)
     end = ["time.stop=0.05", "fft.backend=auto"]
     done = simulator(python, "run", case, "--output", tmp_path / "out", *end)

@@ -43,7 +43,7 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.slow)])
-def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys) -> None:
+def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys):
     """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of
     single precision, of every field's maximum, with the same steps, rows and times."""
     sweep = study(
@@ -84,7 +84,7 @@ sweep:
         ) == (0, 1)
 
 
-def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(study) -> None:
+def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(study):
     text = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49, 2]}}\n"
     sweep = study(text, BASE.replace("stop: 0.1", "stop: 200"))
     folders = [run.folder for run in sweep.runs]
@@ -144,12 +144,12 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("case", GROUPS)
-def test_groups_share_shapes_and_programs(study, case: str) -> None:
+def test_groups_share_shapes_and_programs(study, case: str):
     varied, base, parts, expected = GROUPS[case]
     assert keyed(study(f"base: base.yaml\nsweep: {varied}", base), parts) == expected
 
 
-def test_a_number_that_decides_what_is_computed_is_not_batched(study, monkeypatch, capsys) -> None:
+def test_a_number_that_decides_what_is_computed_is_not_batched(study, monkeypatch, capsys):
     """A model that asks for the value of its viscosity has no program for several."""
     linear = NavierStokes.linear
     monkeypatch.setattr(
@@ -170,19 +170,18 @@ def test_a_number_that_decides_what_is_computed_is_not_batched(study, monkeypatc
         "{kind: mhd, viscosity: 0.1, resistivity: 0.1}",
     ],
 )
-def test_what_measures_is_one_program_for_all_viscosities(study, model: str) -> None:
+def test_what_measures_is_one_program_for_all_viscosities(study, model: str):
     base = BASE.replace("{kind: navier_stokes, viscosity: 0.01}", model)
     (run, *_) = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}", base).runs
     simulation = Simulation(run.config, report=lambda line: None)
     step = BatchedStep(simulation, ["model.viscosity"])
     assert step.measure("spectra") is not None
     diagnostics = step.measure("diagnostics")
-    assert diagnostics is not None
     traced = jax.eval_shape(diagnostics, step.values({"model.viscosity": 1.0}), simulation.template)
     assert traced.keys() == set(simulation.columns)
 
 
-def test_a_value_deep_in_the_settings() -> None:
+def test_a_value_deep_in_the_settings():
     scalars = [{"name": name, "diffusivity": 1.0} for name in "ab"]
     settings = NavierStokesSettings.model_validate({"viscosity": 1.0, "scalars": scalars})
     changed = with_value(settings, "scalars.1.diffusivity", 7.0)

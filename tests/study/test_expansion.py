@@ -20,7 +20,7 @@ def values(sweep) -> list[tuple]:
     return [tuple(run.values.values()) for run in sweep.runs]
 
 
-def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> None:
+def test_grid_is_every_combination_and_the_first_key_changes_slowest(study):
     sweep = study(
         "base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}"
     )
@@ -30,7 +30,7 @@ def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> N
     assert [run.index for run in sweep.runs] == [0, 1, 2, 3]
 
 
-def test_list_entries_are_taken_as_they_are(study) -> None:
+def test_list_entries_are_taken_as_they_are(study):
     """An entry may set what another does not, start a block anew, and remove a key."""
     entries = (
         "[{initial.kind: abc, initial.A: 2}, {time.max_steps: 3, time.dt: null}, {time.cfl: 0.4}]"
@@ -42,7 +42,7 @@ def test_list_entries_are_taken_as_they_are(study) -> None:
     assert (third.time.cfl, third.time.dt) == (0.4, None)
 
 
-def test_blocks_multiply_in_their_order(study) -> None:
+def test_blocks_multiply_in_their_order(study):
     sweep = study("""\
 base: base.yaml
 sweep:
@@ -58,7 +58,7 @@ sweep:
     assert {v[-1] for v in values(sweep)} == {a, b}
 
 
-def test_exclude_takes_out_what_matches_whole_however_it_is_written(study) -> None:
+def test_exclude_takes_out_what_matches_whole_however_it_is_written(study):
     sweep = study("""\
 base: base.yaml
 sweep:
@@ -77,9 +77,8 @@ def sample(text_method: str, **parameters) -> SampleSettings:
     )
 
 
-def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_their_seed() -> (
-    None
-):
+def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_their_seed():
+
     n = 16
     points = sample_points(
         sample("latin_hypercube", a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}), n
@@ -94,7 +93,7 @@ def test_a_hypercube_hits_each_part_of_a_range_once_and_samples_are_repeated_by_
     assert sorted(p["s"] for p in sample_points(whole, 10)) == list(range(1, 11))
 
 
-def test_distributions() -> None:
+def test_distributions():
     """Moments of 4000 stratified points: exact to the width of a stratum."""
     n = 4000
     axes = {"g": {"normal": [3, 0.5]}, "c": {"choice": ["x", "y"]}, "i": {"integers": [-1, 2]}}
@@ -105,7 +104,7 @@ def test_distributions() -> None:
     assert [sum(p["i"] == k for p in points) for k in range(-1, 3)] == [n // 4] * 4
 
 
-def test_a_sample_pairs_with_zip(study) -> None:
+def test_a_sample_pairs_with_zip(study):
     """Each point belongs to a value of zip; whole numbers and seeds arrive as such."""
     sweep = study(
         """\
@@ -121,7 +120,7 @@ sweep:
     assert {run.config.initial.peak for run in sweep.runs} <= {2, 3}
 
 
-def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> None:
+def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path):
     """Also where the base lies elsewhere."""
     (tmp_path / "fields").mkdir()
     (tmp_path / "bases").mkdir()
@@ -158,13 +157,13 @@ def hashes(sweep) -> dict[float, str]:
 )
 def test_what_changes_the_results_and_nothing_else_changes_the_hash(
     study, old: str, new: str, kept: bool
-) -> None:
+):
     mine = hashes(study(STUDY))
     other = hashes(study(STUDY, BASE.replace(old, new)))
     assert mine == other if kept else not set(mine.values()) & set(other.values())
 
 
-def test_an_input_file_counts_and_any_key_that_the_sweep_varies(study, tmp_path: Path) -> None:
+def test_an_input_file_counts_and_any_key_that_the_sweep_varies(study, tmp_path: Path):
     base = BASE.replace("{kind: taylor_green}", "{kind: python, path: mine.py, function: build}")
     (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
     before = hashes(study(STUDY, base))
@@ -177,7 +176,7 @@ def test_an_input_file_counts_and_any_key_that_the_sweep_varies(study, tmp_path:
     assert len({run.hash for run in sweep.runs}) == 4
 
 
-def test_adding_values_keeps_runs_and_their_numbers(study) -> None:
+def test_adding_values_keeps_runs_and_their_numbers(study):
     first = study(STUDY)
     first.prepare()
     known = {run.hash: run.index for run in first.runs}
@@ -191,7 +190,7 @@ def test_adding_values_keeps_runs_and_their_numbers(study) -> None:
     assert {entry["index"] for entry in third.earlier} == {0, 2, 3}
 
 
-def test_prepare_freezes_every_run_where_it_will_lie(study, tmp_path: Path) -> None:
+def test_prepare_freezes_every_run_where_it_will_lie(study, tmp_path: Path):
     sweep = study(STUDY)
     assert sweep.folder == tmp_path / "out" / "study"
     sweep.prepare()
@@ -207,7 +206,7 @@ def test_prepare_freezes_every_run_where_it_will_lie(study, tmp_path: Path) -> N
     ]
 
 
-def test_a_prepared_run_follows_the_file_but_a_damaged_plan_stays(study) -> None:
+def test_a_prepared_run_follows_the_file_but_a_damaged_plan_stays(study):
     study(STUDY).prepare()
     changed = study(STUDY, BASE.replace("{every: 0.05}", "{every: 0.025}"))
     assert changed.prepare() == []

@@ -87,7 +87,7 @@ SAMPLE = "sample: {n: 2, parameters: {model.viscosity: "
         ),
     ],
 )
-def test_a_block_that_cannot_be_read(refused, block: str, message: str) -> None:
+def test_a_block_that_cannot_be_read(refused, block: str, message: str):
     (line,) = refused(f"{HEAD}  {block}\n")
     assert line.startswith(PART + message)
 
@@ -151,12 +151,12 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
         ),
     ],
 )
-def test_a_file_that_is_no_sweep(refused, text: str, message: str) -> None:
+def test_a_file_that_is_no_sweep(refused, text: str, message: str):
     (line,) = refused(text)
     assert line.startswith(f"study.yaml:{message}")
 
 
-def test_the_mistakes_of_all_runs_come_together_each_once(refused) -> None:
+def test_the_mistakes_of_all_runs_come_together_each_once(refused):
     """Three runs each have a mistake of their own, from both files; one mistake is that of many
     runs."""
     base = BASE.replace("stop: 0.1", "stop: -1")
@@ -172,7 +172,7 @@ def test_the_mistakes_of_all_runs_come_together_each_once(refused) -> None:
     ]
 
 
-def test_a_mistake_of_a_run_in_the_middle_is_found(refused) -> None:
+def test_a_mistake_of_a_run_in_the_middle_is_found(refused):
     """`check` looks at the first run, and at the smallest and the largest number; the settings of
     every run are validated."""
     text = HEAD + "  list:\n" + "".join(f"  - {{time.dt: 0.0{i}}}\n" for i in range(1, 10))
@@ -201,14 +201,14 @@ def test_a_mistake_of_a_run_in_the_middle_is_found(refused) -> None:
         ("max.energy[time>x]", "'max.energy[time>x]': no diagnostic 'x'"),
     ],
 )
-def test_collecting_what_is_not_there(refused, expression: str, message: str) -> None:
+def test_collecting_what_is_not_there(refused, expression: str, message: str):
     (line,) = refused(
         f'base: base.yaml\nsweep: {{grid: {{precision: [single]}}}}\ncollect: [steps, "{expression}"]\n'
     )
     assert line.startswith(f"study.yaml:3: collect.1: {message}")
 
 
-def test_a_folder_that_holds_something_else(study, tmp_path) -> None:
+def test_a_folder_that_holds_something_else(study, tmp_path):
     (tmp_path / "out" / "study").mkdir(parents=True)
     (tmp_path / "out" / "study" / "thesis.tex").write_text("")
     with pytest.raises(UserError) as caught:
@@ -217,7 +217,7 @@ def test_a_folder_that_holds_something_else(study, tmp_path) -> None:
     assert str(caught.value) == f"{folder}: not the folder of a sweep; give this sweep another name"
 
 
-def test_a_start_that_fails_is_refused_by_the_check_and_not_by_looking(study) -> None:
+def test_a_start_that_fails_is_refused_by_the_check_and_not_by_looking(study):
     start = "def build(x, y, z, n):\n    if n == 2:\n        raise RuntimeError('not well')\n"
     Path("start.py").write_text(start + "    return {'velocity': [0 * x, 0 * y, 0 * z]}\n")
     python = "{kind: python, path: start.py, function: build, parameters: {n: 1}}"
@@ -342,7 +342,7 @@ def opened(path: Path) -> list[str]:
 
 @given(content=FILE)
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_file_is_refused_or_listed_and_always_alike(content, tmp_path: Path, monkeypatch) -> None:
+def test_a_file_is_refused_or_listed_and_always_alike(content, tmp_path: Path, monkeypatch):
     monkeypatch.chdir("/")  # so that every message has the whole path
     (tmp_path / "base.yaml").write_text(BASE)
     path = tmp_path / "study.yaml"

@@ -35,7 +35,7 @@ FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1e49]}}\n"
 
 
 @pytest.mark.spmd
-def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys) -> None:
+def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys):
     sweep = study(FAILING)
     assert main(["sweep", "run", "study.yaml"]) == 1
     shown = capsys.readouterr().out
@@ -61,7 +61,7 @@ LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{ti
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("how", ["ctrl-c", pytest.param("file", marks=pytest.mark.slow)])
-def test_a_sweep_is_stopped_cleanly(study, capsys, how: str) -> None:
+def test_a_sweep_is_stopped_cleanly(study, capsys, how: str):
     sweep = study(LONG)
     with started("sweep", "run", "study.yaml", "--jobs", "2") as process:
         wait_until(lambda: all(_step(run.folder) > 0 for run in sweep.runs), 90)
@@ -81,7 +81,7 @@ def _step(folder: Path) -> int:
     return state.step if state else 0
 
 
-def test_one_run_in_this_process(study, capsys) -> None:
+def test_one_run_in_this_process(study, capsys):
     """What a task of an array does: the run's own exit codes; by file, and by the sweep's folder
     alone."""
     sweep = study(STUDY)
@@ -95,7 +95,7 @@ def test_one_run_in_this_process(study, capsys) -> None:
     assert main(["sweep", "run", str(sweep.folder), "--index", "9"]) == 2
 
 
-def test_the_base_itself_can_be_run_beside_its_sweeps(study) -> None:
+def test_the_base_itself_can_be_run_beside_its_sweeps(study):
     """The sweep's folder lies in that of the base's own run, which may be there and may be
     overwritten."""
     sweep = study(STUDY)
@@ -129,7 +129,7 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study) -> None:
         ("table study.yaml --csv no/where.csv", "no/where.csv: No such file or directory"),
     ],
 )
-def test_a_wrong_command_line(study, capsys, tmp_path: Path, line: str, message: str) -> None:
+def test_a_wrong_command_line(study, capsys, tmp_path: Path, line: str, message: str):
     study(STUDY)
     assert main(["sweep", *line.split()]) == 2
     assert capsys.readouterr().err == message.format(folder=tmp_path) + "\n"
@@ -152,11 +152,11 @@ def _no_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("numbers", "text"),
     [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")],
 )
-def test_ranges(numbers: list[int], text: str) -> None:
+def test_ranges(numbers: list[int], text: str):
     assert ranges(numbers) == text
 
 
-def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
+def test_the_script_asks_for_what_the_file_says(study, capsys):
     sweep = study(THROTTLED, BASE + 'slurm: {time: "9", partition: long}\n')
     assert main(["sweep", "submit", "study.yaml", "--dry-run"]) == 0
     script = capsys.readouterr().out
@@ -175,7 +175,7 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
     assert not Path("out").exists()
 
 
-def test_only_what_is_missing_is_submitted(study, capsys) -> None:
+def test_only_what_is_missing_is_submitted(study, capsys):
     sweep = study(THROTTLED)
     statuses = [
         MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")
@@ -190,7 +190,7 @@ def test_only_what_is_missing_is_submitted(study, capsys) -> None:
     assert capsys.readouterr().out == "study: 5 done; nothing to submit\n"
 
 
-def test_large_numbers_go_into_chunks_of_their_own(study) -> None:
+def test_large_numbers_go_into_chunks_of_their_own(study):
     """No task has a number beyond the site's limit; a run's number is the task's and the chunk's
     offset."""
     sweep = study(THROTTLED)
@@ -200,7 +200,7 @@ def test_large_numbers_go_into_chunks_of_their_own(study) -> None:
     assert "--index $((SLURM_ARRAY_TASK_ID + 2))" in chunks[1].script
 
 
-def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, capsys):
     study(THROTTLED)
     monkeypatch.setenv("PATH", "")
     assert main(["sweep", "submit", "study.yaml"]) == 2

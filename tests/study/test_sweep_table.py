@@ -68,7 +68,7 @@ def half_done(study):
     return sweep
 
 
-def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> None:
+def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done):
     first, *others = table = half_done.rows()
     assert first == {
         "index": 0,
@@ -97,7 +97,7 @@ def test_the_table_against_numbers_by_hand_as_csv_json_and_arrays(half_done) -> 
     assert np.asarray(arrays["index"]).dtype == np.int64
 
 
-def test_the_table_and_status_as_text(half_done) -> None:
+def test_the_table_and_status_as_text(half_done):
     lines = table_lines(half_done, half_done.rows())
     assert lines[0].split()[:4] == [
         "index",
@@ -124,7 +124,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
-def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]) -> None:
+def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]):
     """Of a failed, an interrupted and a waiting one after one that is done."""
     chosen: list[int] = []
 
@@ -138,7 +138,7 @@ def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[in
     assert chosen == expected
 
 
-def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
+def test_the_commands_of_login_nodes_start_no_device(half_done):
     """They import JAX at most."""
     run = str(half_done.runs[0].folder)
     lines = [f"sweep {name} study.yaml" for name in ("plan", "status", "table", "submit --dry-run")]
@@ -156,7 +156,7 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done, capsys) -> None:
+def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done, capsys):
     """And print what the opened sweep has."""
     expected = [*status_lines(half_done), *table_lines(half_done, half_done.rows())]
     done = fresh("""
@@ -170,7 +170,7 @@ def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done, capsys) -> N
 
 
 @pytest.mark.parametrize("name", ["study.yaml", "base.yaml", "parts.py"])
-def test_a_plan_of_files_that_have_changed_is_not_shown(study, name: str) -> None:
+def test_a_plan_of_files_that_have_changed_is_not_shown(study, name: str):
     Path("parts.py").write_text(
         "def stress(velocity, gradient, width): return 6 * [gradient[0, 0]]\n"
     )
@@ -178,20 +178,19 @@ def test_a_plan_of_files_that_have_changed_is_not_shown(study, name: str) -> Non
     base = BASE.replace("viscosity: 0.01", f"viscosity: 0.01, {closure}")
     study(STUDY, base).prepare()
     planned = open_plan("study.yaml")
-    assert planned is not None and len(planned.runs) == 4
+    assert len(planned.runs) == 4
     Path(name).write_text(Path(name).read_text() + "# changed\n")
     assert open_plan("study.yaml") is None
 
 
-def test_a_plan_leaves_out_the_runs_of_an_earlier_file(study) -> None:
+def test_a_plan_leaves_out_the_runs_of_an_earlier_file(study):
     study(STUDY).prepare()
     study(STUDY.replace("0.1, 0.2, ", "")).prepare()
     planned = open_plan("study.yaml")
-    assert planned is not None
     assert [run.index for run in planned.runs] == [2, 3]
 
 
-def test_the_plan_as_text(study) -> None:
+def test_the_plan_as_text(study):
     """The state as `simulator plan` has it; five steps of 512 points."""
     found = study(STUDY)
     lines = plan_lines(found)
@@ -223,7 +222,7 @@ CUT_OFF = MemberState.INTERRUPTED
         ),
     ],
 )
-def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail: str) -> None:
+def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail: str):
     dead = 2**22 + 1  # above every process id
     record = begun(tmp_path, dead, tmp_path / "log", {})
     if stage is MemberState.WAITING and not detail:
@@ -232,7 +231,7 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
     assert (status_of(tmp_path).stage, status_of(tmp_path).detail) == (stage, detail)
 
 
-def test_pictures_of_what_there_is(half_done) -> None:
+def test_pictures_of_what_there_is(half_done):
     files = plot_sweep(half_done, y=["max.dissipation"])
     names = [
         "max_dissipation_against_model_viscosity",
@@ -262,7 +261,7 @@ def test_pictures_of_what_there_is(half_done) -> None:
         ({}, "no run has written anything yet"),
     ],
 )
-def test_pictures_that_cannot_be_drawn(study, options, message: str) -> None:
+def test_pictures_that_cannot_be_drawn(study, options, message: str):
     with pytest.raises(UserError) as caught:
         plot_sweep(study(STUDY), **options)
     assert message in str(caught.value)
@@ -317,7 +316,6 @@ def test_the_error_of_a_mean_knows_of_correlation():
     values = np.random.default_rng(4).standard_normal(64).repeat(8)
     rows = {"time": np.arange(512.0), "energy": values}
     error = parse("mean.energy").error
-    assert error is not None
     assert 1 / 8 * (1 - 0.27) < error.reduce(rows) < 1 / 8 * (1 + 2 * 0.27)
     assert parse("max.energy").error is None
 

@@ -57,7 +57,7 @@ NAMES = sorted(path.stem for path in EQUATIONS.glob("*.yaml"))
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.slow) for n in NAMES]
 )
-def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
+def test_every_example_is_a_run(name: str, monkeypatch, tmp_path):
     """Its file checks, and a run of two steps on few points ends well."""
     monkeypatch.chdir(tmp_path)
     config = EQUATIONS / f"{name}.yaml"
@@ -102,7 +102,7 @@ RIGHT_HAND_SIDES = {
 
 
 @pytest.mark.parametrize("name", RIGHT_HAND_SIDES)
-def test_right_hand_sides_by_numpy(name: str) -> None:
+def test_right_hand_sides_by_numpy(name: str):
     """Of wavenumbers up to 3, whose cubes 48 x 48 points hold. 100 steps were those of exponax to
     1e-8."""
     n = 48
@@ -138,7 +138,7 @@ def test_right_hand_sides_by_numpy(name: str) -> None:
 
 @pytest.mark.parametrize("shipped", [False, True], ids=["example", "mhd"])
 @pytest.mark.parametrize("kind", ["whistler", "ion_cyclotron"])
-def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
+def test_waves_of_hall_mhd(kind: str, shipped: bool):
     """Beltrami waves, curl b = s k b, along the mean field B are exact at any amplitude, here 0.1:
     with u = a b the equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1
     = 0, and b moves at k B / a: omega = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1. RK4's
@@ -186,7 +186,7 @@ def test_waves_of_hall_mhd(kind: str, shipped: bool) -> None:
 )
 def test_inviscid_invariants_drift_with_the_order_of_the_integrator(
     name: str, field: str, parameters: str, columns: tuple[str, ...]
-) -> None:
+):
     """RK4 changes quadratic invariants by order dt^4 in a fixed time: half the step makes the drift
     16 times smaller; 2^3.7 is asked for, because the next order adds to it."""
     time = "time={stop: 1, dt: 0.1, integrator: rk4}"
@@ -208,7 +208,7 @@ def test_inviscid_invariants_drift_with_the_order_of_the_integrator(
         assert 1e-13 < fine < coarse / 2**3.7
 
 
-def test_a_rossby_wave_is_exact_at_any_amplitude() -> None:
+def test_a_rossby_wave_is_exact_at_any_amplitude():
     """omega = -beta k_x / (k^2 + L_d^-2); the linear term is integrated exactly, so to round-off of
     20 steps."""
     own = simulation(
@@ -223,7 +223,7 @@ def test_a_rossby_wave_is_exact_at_any_amplitude() -> None:
     assert_allclose(np.asarray(own.fields["vorticity"]), wave, atol=1e-12)
 
 
-def test_waves_and_invariants_of_shallow_water() -> None:
+def test_waves_and_invariants_of_shallow_water():
     """h = a cos(k x - omega t), u = omega h / (k H), v = f a / (k H) sin(k x - omega t), omega^2 =
     f^2 + g H k^2. RK4 is off by (omega dt)^5 / 120 < 5e-9 a step, and a wave of a = 1e-6 by a. A
     smooth flow of finite amplitude keeps energy and potential enstrophy to RK4's (omega dt)^6 a
@@ -256,7 +256,7 @@ def test_waves_and_invariants_of_shallow_water() -> None:
         assert abs(float(after[name] / before[name]) - 1) < steps * (omega * dt) ** 6
 
 
-def test_plane_waves_of_ginzburg_landau() -> None:
+def test_plane_waves_of_ginzburg_landau():
     """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2; ETDRK4's error falls by 2^4
     (14 asked for)."""
     grid = "grid={shape: [16, 16], box: [4*pi, 4*pi]}"
@@ -282,7 +282,7 @@ def soliton(x: np.ndarray, time: float, speed: float) -> np.ndarray:
     return np.exp(1j * (speed * place + (1 - speed**2) * time / 2)) / np.cosh(away)
 
 
-def test_a_soliton_and_the_order_of_split_steps() -> None:
+def test_a_soliton_and_the_order_of_split_steps():
     """Halving dt divides the error by 2^4; the mass stays to round-off: 16384 values, some hundred
     transforms."""
     grid = ("grid.shape=256,4", "grid.box=50.26548245743669,1")
@@ -304,7 +304,7 @@ def test_a_soliton_and_the_order_of_split_steps() -> None:
     assert abs(np.log2(errors[0] / errors[1]) - 4) < 0.1 and errors[1] < 1e-4, errors
 
 
-def test_a_step_that_phases_limit() -> None:
+def test_a_step_that_phases_limit():
     """Without `phase_rate` the fastest mode alone sets the rate: k^2 / 2 pi at the corner of the
     spectrum."""
     run = simulation(

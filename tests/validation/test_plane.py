@@ -91,7 +91,7 @@ def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
 @pytest.mark.parametrize(
     "kind", [pytest.param(k, marks=pytest.mark.slow if k == "mhd" else []) for k in MODELS]
 )
-def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
+def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path):
     """On 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to round-off of
     order 1."""
     model, names = MODELS[kind]
@@ -115,7 +115,7 @@ def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
         assert_allclose(found, wanted, rtol=0, atol=1e-13)
 
 
-def test_taylor_green_vortices_decay_exactly() -> None:
+def test_taylor_green_vortices_decay_exactly():
     """u = u(0) exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2, whatever the steps; 50 steps of
     round-off. The integral and the Taylor scale of a flow of one wavenumber k are both 2 / k."""
     box = (2 * np.pi, np.pi)
@@ -136,7 +136,7 @@ def test_taylor_green_vortices_decay_exactly() -> None:
     assert not {"helicity", "mean_velocity_z", "u_rms_z", "kolmogorov_scale"} & row.keys()
 
 
-def test_it_is_the_vorticity_equation() -> None:
+def test_it_is_the_vorticity_equation():
     """The same start and steps as configs/equations/turbulence_2d.yaml, whose solution is the
     vorticity. Both are the same system of ordinary differential equations, so that even the errors
     of the steps agree."""
@@ -157,7 +157,7 @@ def test_it_is_the_vorticity_equation() -> None:
     assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
 
 
-def test_vortices_of_waves_are_points_of_the_plane(tmp_path) -> None:
+def test_vortices_of_waves_are_points_of_the_plane(tmp_path):
     """Two, and two of the other sign."""
     code = """
 import jax.numpy as jnp
@@ -179,7 +179,7 @@ def transform() -> Transform:
     return make_transform(Grid.of((32, 32), (2 * np.pi, 2 * np.pi)), jax.devices()[:1])
 
 
-def test_curls_in_a_plane(transform: Transform) -> None:
+def test_curls_in_a_plane(transform: Transform):
     """curl curl v = k^2 v of a solenoidal v; the inverse; (a x b)^2 + (a . b)^2 = a^2 b^2; a x n b
     lies across a."""
     layout = transform.layout
@@ -207,7 +207,7 @@ def test_curls_in_a_plane(transform: Transform) -> None:
     assert_allclose((a * np.asarray(cross(a, b[0]))).sum(0), 0, atol=1e-15)
 
 
-def test_directional_spectra_have_the_axes_of_the_user(transform: Transform) -> None:
+def test_directional_spectra_have_the_axes_of_the_user(transform: Transform):
     """The mode k = (2, 3) has the number 2 along x and across y, 3 along y and across x."""
     layout = transform.layout
     at = layout.order.index("y"), layout.order.index("z")
@@ -219,7 +219,7 @@ def test_directional_spectra_have_the_axes_of_the_user(transform: Transform) -> 
             assert numbers[tuple(place)] == wanted
 
 
-def test_the_dissipation_scale_of_a_cascade_of_enstrophy() -> None:
+def test_the_dissipation_scale_of_a_cascade_of_enstrophy():
     """(nu^3 / chi)^(1/6), and with hyperviscosity the root of nu k^2 + nu_2 k^4 = chi^(1/3)."""
 
     terms = [(1, 1e-3), (2, 1e-6)]
@@ -230,7 +230,7 @@ def test_the_dissipation_scale_of_a_cascade_of_enstrophy() -> None:
     assert 1e-3 / both**2 + 1e-6 / both**4 == pytest.approx(0.2 ** (1 / 3), rel=1e-12)
 
 
-def test_a_random_force_has_its_power() -> None:
+def test_a_random_force_has_its_power():
     """<|f|^2> = rate / T on average: over 400 seeds' 20 complex numbers each the mean is within 4 /
     sqrt(8000)."""
     block = {"kind": "ornstein_uhlenbeck", "rate": 0.3, "correlation_time": 0.5, "band": [1, 2.5]}

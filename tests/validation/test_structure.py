@@ -29,7 +29,7 @@ EXPANDING = f"model={{kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: 
 SEEDS = "initial={kind: cosmological, amplitude: 1e-4, index: -2, cutoff: 1.5, seed: 3}"
 
 
-def test_a_zeldovich_wave_before_crossing() -> None:
+def test_a_zeldovich_wave_before_crossing():
     """A grows from 0.02 to 0.2 in ln 10 / gamma. The fields' series in k fall off as 0.1^n, so that
     21 modes of 64 points hold 1e-15 of them; what is left, 4e-9, is rk4's error (gamma dt)^4 / 120
     of the rate."""
@@ -57,7 +57,7 @@ def rate(background: Background, a: float, second: bool = False) -> float:
     )
 
 
-def test_the_background() -> None:
+def test_the_background():
     """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. With dark energy of constant w,
     D is a hypergeometric function; with radiation D = a + 2/3 a_eq (Meszaros 1974)."""
     flat = Background(CosmologySettings(start=0.02, matter=1.0, hubble=2.0))
@@ -99,7 +99,7 @@ def test_the_background() -> None:
         assert abs(tau / ours.time_of(a) - 1) < 1e-8
 
 
-def test_both_growth_factors_against_an_independent_integration() -> None:
+def test_both_growth_factors_against_an_independent_integration():
     """D'' = 3/2 Omega_m D - (2 - 3/2 Omega_m) D' in ln a, and D_2 with the source D_2 - D^2, from a
     = 1e-4, where dark energy is 2e-12 of the density."""
 
@@ -129,7 +129,7 @@ def test_both_growth_factors_against_an_independent_integration() -> None:
 
 
 @pytest.mark.smoke
-def test_linear_growth_follows_the_growth_factor() -> None:
+def test_linear_growth_follows_the_growth_factor():
     """Far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2, delta doubles from a =
     0.02 to 0.04."""
     run = cases.simulation(
@@ -149,7 +149,7 @@ def test_linear_growth_follows_the_growth_factor() -> None:
     assert np.abs(ratio / 2 - 1).max() < 0.01
 
 
-def test_particles_start_with_the_density_of_waves() -> None:
+def test_particles_start_with_the_density_of_waves():
     """D(1) is 0.78, so that its normalization shows; the box's mean density is Omega_m 3 H0^2 / (8
     pi G)."""
     cosmology = "cosmology: {start: 0.05, matter: 0.3, hubble: 2.0}"
@@ -170,7 +170,7 @@ def test_particles_start_with_the_density_of_waves() -> None:
 
 
 @pytest.mark.slow
-def test_the_field_has_the_spectrum_asked_for() -> None:
+def test_the_field_has_the_spectrum_asked_for():
     """P(k) at the start is P D^2 within the scatter of 24 modes a shell and more; a table of the
     same power law gives the same field; a finer grid keeps the large scales."""
     law = ("initial={kind: cosmological, amplitude: 1e-2, index: -1.5, seed: 1}",)
@@ -198,7 +198,7 @@ MEGAPARSECS = (
 
 
 @pytest.mark.slow
-def test_the_spectrum_of_a_library() -> None:
+def test_the_spectrum_of_a_library():
     """In the run's units: sigma_8 integrated from it is the one asked for, within 1e-3; its slope
     at large scales is the primordial one, and it peaks near k = 0.0166 h / Mpc."""
     pytest.importorskip("camb")
@@ -225,7 +225,7 @@ def test_the_spectrum_of_a_library() -> None:
     assert k[-1] > math.sqrt(3) * math.pi * 64 / 2e4
 
 
-def test_tables_of_transfer_functions_and_of_power(tmp_path) -> None:
+def test_tables_of_transfer_functions_and_of_power(tmp_path):
     """Total matter is column 7 of 13 of CAMB, the last of 9 of axionCAMB, of 7 of CAMB before, and
     of 2; a table of P(k) means the same in every unit that it may have."""
     fit = LinearPowerSettings(transfer="eisenstein_hu", h=0.68)
@@ -249,7 +249,7 @@ def test_tables_of_transfer_functions_and_of_power(tmp_path) -> None:
         assert_allclose(linear_power(settings, model, Inputs())(at), wanted(at), rtol=1e-4)
 
 
-def test_a_box_of_a_fit_with_fixed_amplitudes() -> None:
+def test_a_box_of_a_fit_with_fixed_amplitudes():
     """Every mode of the density contrast has |delta|^2 = P D^2 / V; the second run of a pair has
     its negative."""
     rho = []
@@ -288,7 +288,7 @@ time: {stop: 3.0, dt: 0.1}
 
 
 @pytest.mark.parametrize("side", [4, pytest.param(32, marks=pytest.mark.slow)])
-def test_a_pancake_before_it_is_folded(side: int) -> None:
+def test_a_pancake_before_it_is_folded(side: int):
     """In an expanding box without a cosmological constant the displacements grow like a: from 0.1
     to 0.8 of those at which sheets cross. Positions to 1e-3 of the box at 32 particles a side;
     steps of equal length are of order 2."""
@@ -327,7 +327,7 @@ time: {{stop: 21.6388, dt: 0.05}}
     )
 
 
-def test_times_by_redshift_and_by_scale_factor() -> None:
+def test_times_by_redshift_and_by_scale_factor():
     asked = "time.stop={redshift: 0}", "output.spectra.every={scale_factor: [1, 0.1]}"
     run = cases.simulation(WAVE, EXPANDING.replace("cosmology", "background"), *asked)
     early, today = map(run.model.background.time_of, (0.1, 1.0))
@@ -343,7 +343,7 @@ def collapsing():
 
 
 @pytest.mark.parametrize("side", [16, pytest.param(32, marks=pytest.mark.slow)])
-def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
+def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int):
     """From a = 0.02 to 1 with the default softening, one particle a cell: each shell by D(1) /
     D(0.02) to 3 % up to a quarter of the Nyquist wavenumber, and to 10 % up to a half. The clouds
     attract there by 0.9999 and 0.965 of points. A mode whose attraction is lower by eps grows like
@@ -362,7 +362,7 @@ def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
     assert_allclose(growth, 1, rtol=0, atol=0.1)
 
 
-def test_the_velocities_of_a_start_are_those_of_its_displacements() -> None:
+def test_the_velocities_of_a_start_are_those_of_its_displacements():
     """Of first and second order: dx/d tau, by starts a little earlier and later in supercomoving
     time."""
     text = """
@@ -389,7 +389,7 @@ time: {stop: 1, dt: 0.05}
     assert 0.01 < abs((places["2"] - places["1"] + 32) % 64 - 32).max() < 5
 
 
-def test_energy_in_an_expanding_box() -> None:
+def test_energy_in_an_expanding_box():
     """Layzer and Irvine: energy changes by what the expansion does, within 1 % of the potential
     energy."""
     run = collapsing()
@@ -413,7 +413,7 @@ def build(id):
 
 
 @pytest.mark.smoke
-def test_gas_waves_and_particles_collapse_together() -> None:
+def test_gas_waves_and_particles_collapse_together():
     """The growing mode of delta'' = -(A - 4 pi G rho_j) delta, A = diag(k^2 c^2, (hbar k^2 / 2m)^2,
     0), keeps its rate and the ratio of its parts to 1e-3."""
     g = 0.05
