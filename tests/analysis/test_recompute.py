@@ -9,6 +9,7 @@ from flow_support import flow
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from run_support import simulate, write_case
+from tiers import slow
 
 from simulator import open_run
 from simulator.analysis.recompute import rendered_pictures
@@ -212,9 +213,7 @@ REST = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(WAVES, marks=pytest.mark.slow), REST], ids=["waves", "ratios at rest"]
-)
+@pytest.mark.parametrize("case", [slow(WAVES), REST], ids=["waves", "ratios at rest"])
 def test_a_run_with_undefined_values_continues(case, tmp_path):
     output = {"directory": str(tmp_path / "run"), "diagnostics": EVERY, **case["output"]}
     short, whole = ({"stop": 1.0, "dt": 0.05, "max_steps": n} for n in (2, 4))

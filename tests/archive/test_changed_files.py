@@ -11,6 +11,7 @@ import pytest
 import xxhash
 from gravity_cases import MATTER, by_id, simulation
 from storage_support import save, tiny
+from tiers import slow
 
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.stored_state import RunInputs
@@ -132,7 +133,7 @@ def alter(path: Path, rng: np.random.Generator) -> None:
             )
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [15, slow(300)])
 def test_gadget_files_changed_at_random(run, count: int, tmp_path):
     rng = np.random.default_rng(count)
     refused = 0
@@ -238,7 +239,7 @@ def components(folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, slow(300)])
 def test_manifests_changed_at_random(count: int, tmp_path):
     """Whose checksum was computed anew: no field is read with another shape or type than it has."""
     rng = np.random.default_rng(count)

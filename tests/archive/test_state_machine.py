@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from storage_support import STAGES, XYZ, grid, in_child, on_devices, random_field, save
+from tiers import slow
 
 from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.restore import restored_array
@@ -136,7 +137,7 @@ class Storage(RuleBasedStateMachine):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("histories", [4, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("histories", [4, slow(40)])
 def test_any_history_of_a_folder(histories: int):
     quiet = [HealthCheck.too_slow]
     given = settings(max_examples=histories, stateful_step_count=10, suppress_health_check=quiet)

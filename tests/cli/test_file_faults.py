@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from fault_support import Harm, start
 from run_support import CASE, write_case
+from tiers import slow_but
 
 from simulator.cli import main
 
@@ -161,10 +162,7 @@ def _each_command(arguments: list[str]) -> int:
 QUICK = ("read-only", "full stdout")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
-)
+@pytest.mark.parametrize("name", slow_but(FAULTS, QUICK))
 def test_every_command_ends_in_a_line(name: str, finished: Path, tmp_path: Path):
     place = tmp_path / "place"
     result = tmp_path / "result"

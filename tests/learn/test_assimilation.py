@@ -1,5 +1,6 @@
 """Flows from observations: the gradient, the observations, resumption, layouts and refusals."""
 
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("optax")
 from numpy.testing import assert_allclose, assert_array_equal
+from tiers import slow_but
 
 from simulator.archive.manifest import committed
 from simulator.archive.snapshot_reader import open_snapshot
@@ -198,12 +200,7 @@ OFTEN = (("vorticity", "variational"), ("flow and dye", "ensemble"))
 
 
 @pytest.mark.parametrize(
-    ("of", "method"),
-    [
-        pytest.param(of, method, marks=[] if (of, method) in OFTEN else pytest.mark.slow)
-        for of in SCALARS
-        for method in ("variational", "ensemble")
-    ],
+    ("of", "method"), slow_but(product(SCALARS, ("variational", "ensemble")), OFTEN)
 )
 def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str):
     """Observed at all points with an error of a tenth, the flow has an error of at most as much, of

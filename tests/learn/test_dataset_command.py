@@ -16,6 +16,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from run_support import ROOT
 from sweep_support import together
+from tiers import slow
 
 from simulator.archive.open_run import open_run
 from simulator.archive.snapshot_reader import StoredField
@@ -300,7 +301,7 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
     [
         (BASE, 3),
         (BASE, 1),
-        pytest.param(BASE.replace("count: 1", "count: 2"), 3, marks=pytest.mark.slow),
+        slow(BASE.replace("count: 1", "count: 2"), 3),
     ],
 )
 def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, monkeypatch):

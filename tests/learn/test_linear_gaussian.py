@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("optax")
 from linear_gaussian import TIMES, LinearGaussian, grid_points, problem
+from tiers import slow
 
 from simulator.config import load_config
 from simulator.errors import UserError
@@ -31,7 +32,7 @@ def values(filter_or_search: Any, field: jax.Array) -> np.ndarray:
     return np.asarray(filter_or_search.simulation.transform.inverse(field)).ravel()
 
 
-@pytest.mark.parametrize("members", [300, pytest.param(800, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("members", [300, slow(800)])
 def test_the_filter_is_that_of_kalman_but_for_its_samples(tmp_path: Path, members: int):
     """Without localisation and inflation, analyses of a linear run combine to one, with the sample
     covariance P + dP of m members for the prior's P. To first order the mean is off by (1 - K H) (e +

@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tiers import slow
 
 from simulator.config import load_config
 from simulator.errors import UserError
@@ -168,7 +169,7 @@ def cases(number: int) -> Iterator[tuple[str, str, str, Change, np.random.Genera
         yield name, kind, suffix, change, np.random.default_rng([100, case])
 
 
-@pytest.mark.parametrize("number", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [60, slow(300)])
 def test_no_nonsense_is_taken_for_observations(simulation: Simulation, tmp_path: Path, number: int):
     accepted = []
     for name, kind, suffix, change, random in cases(number):

@@ -12,6 +12,7 @@ import pytest
 from gravity_cases import GAS, WAVE
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
+from tiers import slow
 
 from simulator.archive.series_recorder import measured_series
 from simulator.measure.profiles import profile_edges
@@ -129,9 +130,7 @@ def test_projections_and_histograms_against_the_field(text):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    "text", [pytest.param(WAVE, id="wave"), pytest.param(GAS, id="gas", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("text", [pytest.param(WAVE, id="wave"), slow(GAS, id="gas")])
 def test_four_devices_measure_the_same_and_send_no_field(text):
     """To round-off (sums of 2688 values); beside all-to-alls less than half of a component is
     sent."""

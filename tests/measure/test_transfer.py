@@ -12,6 +12,7 @@ from flow_support import flow, python_flow
 from flow_support import measured as columns_of
 from measuring import MODELS, STARTS, on_grid, row, with_values
 from numpy.testing import assert_allclose
+from tiers import slow
 
 from simulator.archive.series_recorder import measured_series
 from simulator.measure.transfer import band_edges
@@ -179,7 +180,7 @@ def started(kind):
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=pytest.mark.slow if k == "navier_stokes" else []) for k in MODELS],
+    [slow(k) if k == "navier_stokes" else k for k in MODELS],
 )
 def test_maps_add_up_to_the_spectra_of_both_directions(kind):
     _, found, rows = started(kind)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose
+from tiers import slow
 
 from simulator.archive.series_recorder import measured_series
 from simulator.physics.models import outputs
@@ -172,9 +173,9 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
     ("kind", "subgrid"),
     [
         ("navier_stokes", {"kind": "spectral"}),
-        pytest.param("boussinesq", {"kind": "smagorinsky"}, marks=pytest.mark.slow),
-        pytest.param("navier_stokes", {"kind": "smagorinsky"}, marks=pytest.mark.slow),
-        pytest.param("boussinesq", {"kind": "spectral"}, marks=pytest.mark.slow),
+        slow("boussinesq", {"kind": "smagorinsky"}),
+        slow("navier_stokes", {"kind": "smagorinsky"}),
+        slow("boussinesq", {"kind": "spectral"}),
         ("mhd", {"kind": "smagorinsky", "resistive_coefficient": 0.2}),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gravity_cases import CLUMPS, GAS, WAVE, measured, modes, stepped
 from storage_support import save
+from tiers import slow
 
 from simulator import load_config
 from simulator.archive.shard import Dataset
@@ -196,10 +197,10 @@ CASES = [
     ("snapshot", GAS, "20,18,24", 4),
     ("checkpoint", WAVE, "12,10,16", 4),
     ("checkpoint", MHD, "8,10,8", 2),
-    pytest.param("snapshot", MHD, "16,12,20", 4, marks=pytest.mark.slow),
-    pytest.param("snapshot", WAVE, "6,5,4", 2, marks=pytest.mark.slow),
-    pytest.param("snapshot", GAS_AND_WAVES, "16,14,12", 1, marks=pytest.mark.slow),
-    pytest.param("checkpoint", GAS_AND_WAVES, "12,12,12", 2, marks=pytest.mark.slow),
+    slow("snapshot", MHD, "16,12,20", 4),
+    slow("snapshot", WAVE, "6,5,4", 2),
+    slow("snapshot", GAS_AND_WAVES, "16,14,12", 1),
+    slow("checkpoint", GAS_AND_WAVES, "12,12,12", 2),
 ]
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from particle_cases import LAYOUTS, domain, random_positions, shared_out, transform
+from tiers import slow
 
 from simulator.physics.particles.interpolation import REACH, Sampler
 from simulator.physics.particles.migration import settled
@@ -76,7 +77,7 @@ def test_the_spline_has_two_continuous_derivatives():
 
 @pytest.mark.parametrize(
     "layout",
-    [*list(LAYOUTS)[1::2], *(pytest.param(n, marks=pytest.mark.slow) for n in list(LAYOUTS)[2::2])],
+    [*list(LAYOUTS)[1::2], *map(slow, list(LAYOUTS)[2::2])],
 )
 def test_devices_do_not_matter(layout):
     position = random_positions(COUNT)

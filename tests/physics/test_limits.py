@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import slow
 
 from simulator.config import run_config_class
 from simulator.physics.models import outputs
@@ -50,7 +51,7 @@ DEFAULT = (("rk2", "two_thirds"), ("rk3", "none"), ("rk4", "two_thirds"), ("etdr
 
 @pytest.mark.parametrize(
     ("name", "dealias", "limit"),
-    [pytest.param(*pair, marks=[] if pair[:2] in DEFAULT else pytest.mark.slow) for pair in PAIRS],
+    [pair if pair[:2] in DEFAULT else slow(*pair) for pair in PAIRS],
 )
 def test_an_inviscid_flow_keeps_its_energy_at_the_limit(name, dealias, limit):
     """Within 1 % for 400 steps, in which the vortex fills all modes."""

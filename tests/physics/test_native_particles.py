@@ -10,6 +10,7 @@ import pytest
 from gravity_cases import by_id, simulation
 from numpy.testing import assert_allclose, assert_array_equal
 from particle_cases import GRID, LAYOUTS
+from tiers import slow
 
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.assignment import Assignment
@@ -95,11 +96,9 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
         ("one device", "cic", np.float32, False),
         ("4 slabs, the last with fewer planes", "tsc", np.float64, False),
         ("3 x 2 pencils", "pcs", np.float64, True),
-        pytest.param("one device", "tsc", np.float64, True, marks=pytest.mark.slow),
-        pytest.param("2 slabs", "pcs", np.float32, True, marks=pytest.mark.slow),
-        pytest.param(
-            "5 x 1 pencils, the last empty", "cic", np.float64, True, marks=pytest.mark.slow
-        ),
+        slow("one device", "tsc", np.float64, True),
+        slow("2 slabs", "pcs", np.float32, True),
+        slow("5 x 1 pencils, the last empty", "cic", np.float64, True),
     ],
 )
 def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):

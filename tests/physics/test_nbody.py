@@ -11,6 +11,7 @@ import pytest
 from gravity_cases import MATTER, advanced, by_id, simulation, source, stepped
 from numpy.testing import assert_allclose
 from scipy.special import erfc
+from tiers import slow
 
 from simulator.physics.models import outputs
 from simulator.physics.models.composite import EXPECTED
@@ -51,9 +52,7 @@ def assigned(scheme: str):
     return random_matter(f"model.components.0.assignment={scheme}", devices=4)
 
 
-@pytest.mark.parametrize(
-    "scheme", ["tsc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("cic", "pcs"))]
-)
+@pytest.mark.parametrize("scheme", ["tsc", *map(slow, ("cic", "pcs"))])
 def test_mass_on_the_grid(scheme):
     """Against a sum over all particles by numpy."""
     run = assigned(scheme)
@@ -142,9 +141,9 @@ def ewald(r: np.ndarray, length: float) -> np.ndarray:
     ("softening", "scheme", "limit", "interlacing"),
     [
         ("3.6", "tsc", 0.01, False),
-        pytest.param("3.6", "pcs", 0.006, False, marks=pytest.mark.slow),
-        pytest.param("3.6", "tsc", 0.002, True, marks=pytest.mark.slow),
-        pytest.param("compensated", "pcs", 0.2, False, marks=pytest.mark.slow),
+        slow("3.6", "pcs", 0.006, False),
+        slow("3.6", "tsc", 0.002, True),
+        slow("compensated", "pcs", 0.2, False),
     ],
 )
 def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, limit, interlacing):
@@ -252,7 +251,7 @@ def test_a_step_without_room_is_taken_again():
     assert_allclose(by_id(found)["position"][1], 5, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("scheme", ["tsc", pytest.param("pcs", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["tsc", slow("pcs")])
 def test_interlacing_cancels_the_odd_aliases(scheme):
     """The modes of one particle at x, over those of a point: the sum over n of prod_i w(k_i + n_i K) / w(k_i)
     exp(-i n_i K x_i), K = 2 pi / h and w the spline's window; only even sums of n stay. A sum over the axes' n is a

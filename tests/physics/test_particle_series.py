@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from particle_cases import GRID, domain, random_positions, shared_out
 from run_support import simulate, write_case
 from storage_support import save
+from tiers import slow
 
 from simulator import open_run
 from simulator.archive import stored_state
@@ -253,7 +254,7 @@ def clustered(count: int) -> np.ndarray:
     [
         "one device",
         "4 slabs, the last with fewer planes",
-        pytest.param("3 x 2 pencils", marks=pytest.mark.slow),
+        slow("3 x 2 pencils"),
     ],
 )
 def test_pairs_are_counted_exactly(layout):

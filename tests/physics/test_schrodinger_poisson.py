@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import WAVE, measured, stepped
+from tiers import slow
 
 from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.wave_functions import phase_factor, pierced_faces
@@ -42,7 +43,7 @@ def test_a_plane_wave_only_turns():
 
 @pytest.mark.parametrize(
     ("name", "coarse"),
-    [("kick_drift_kick", 20), pytest.param("composition6", 6, marks=pytest.mark.slow)],
+    [("kick_drift_kick", 20), slow("composition6", 6)],
 )
 def test_mass_energy_and_time_reversal(name: str, coarse: int):
     """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is

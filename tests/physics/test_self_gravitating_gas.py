@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from gravity_cases import CLUMPS, GAS, measured, stepped
+from tiers import slow, slow_but
 
 from simulator.physics.models.tendency import tendency
 
@@ -242,9 +243,7 @@ def acceleration(run) -> np.ndarray:
     return np.asarray(run.transform.inverse(f))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "constant_power")) for k in KINDS]
-)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["constant_power"]))
 def test_momentum_gains_density_times_acceleration(kind: str):
     """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and
     force are few. The injection is the box mean of rho u . f, by a sum over the grid's points."""
@@ -290,7 +289,7 @@ def test_constant_power_is_exact_while_the_gas_is_compressed():
     "kind",
     [
         "ornstein_uhlenbeck",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("constant_power", "linear")),
+        *map(slow, ("constant_power", "linear")),
     ],
 )
 def test_a_driven_gas_keeps_its_momentum(kind: str):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
 from numpy.testing import assert_allclose
+from tiers import slow
 
 from simulator.physics.particles.population import crowded
 from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
@@ -63,7 +64,7 @@ def drift_of_stream_function(n, interpolation):
 
 @pytest.mark.parametrize(
     ("interpolation", "order"),
-    [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)],
+    [("cubic_spline", 4), slow("linear", 2)],
 )
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
     """The interpolation's error falls at least with its order: along a path it in part cancels."""

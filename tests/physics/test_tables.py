@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gravity_cases import WAVE, simulation
 from numpy.testing import assert_array_equal
+from tiers import slow
 
 from simulator.archive.stored_state import RunInputs
 from simulator.errors import UserError
@@ -118,7 +119,7 @@ def changed(text: str, rng: np.random.Generator) -> str:
     return text
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [30, slow(300)])
 def test_tables_changed_at_random_are_refused_or_make_sense(tmp_path, count: int):
     rng = np.random.default_rng(count)
     accepted = 0

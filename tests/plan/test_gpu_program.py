@@ -15,6 +15,7 @@ import yaml
 from hlo_program import parsed
 from hlo_traffic import Traffic, executed, moved_by, traffic
 from planning_cases import config_of, shipped
+from tiers import slow_but
 
 from simulator.config import RunConfig
 from simulator.plan.abstract_run import paper_simulation
@@ -150,7 +151,7 @@ def test_a_step(case: str):
 
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(m, marks=[] if m == "navier_stokes" else pytest.mark.slow) for m in MODELS],
+    slow_but(MODELS, ["navier_stokes"]),
 )
 def test_fast_moves_least_and_low_holds_least(model: str):
     """Between them lies only what `run.memory: auto` chooses by."""

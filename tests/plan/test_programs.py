@@ -11,6 +11,7 @@ from hlo_traffic import traffic
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from planning_cases import config_of, integrators, reported, shipped
+from tiers import slow, slow_but
 
 from simulator.physics.models import MODELS
 from simulator.plan import Step, abstract_run
@@ -46,7 +47,7 @@ def held_to(kind: str, integrator: str, devices: int, precision: str, *overrides
 
 @pytest.mark.parametrize(
     ("kind", "integrator", "devices", "precision"),
-    [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in EVERY if case not in FEW)],
+    [*FEW, *(slow(*case) for case in EVERY if case not in FEW)],
 )
 def test_the_memory_of_a_step(kind, integrator, devices, precision):
     held_to(kind, integrator, devices, precision)
@@ -77,12 +78,7 @@ OVERRIDES = (
 
 @pytest.mark.parametrize(
     ("kind", "overrides"),
-    [
-        pytest.param(
-            *case, marks=[] if case == ("navier_stokes", OVERRIDES[0]) else pytest.mark.slow
-        )
-        for case in product(sorted(shipped()), OVERRIDES)
-    ],
+    slow_but(product(sorted(shipped()), OVERRIDES), [("navier_stokes", OVERRIDES[0])]),
 )
 def test_more_devices_than_programs_are_compiled_for(monkeypatch, kind, overrides):
     """Eight devices, by a program compiled for four, against the program of eight."""
@@ -194,11 +190,14 @@ ESTIMATED = (("mhd", "gpu", 4), ("mhd", "cpu", 2), ("schrodinger_poisson", "gpu"
 
 @pytest.mark.parametrize(
     ("kind", "platform", "devices"),
-    [
-        pytest.param(kind, *where, marks=[] if (kind, *where) in ESTIMATED else pytest.mark.slow)
-        for kind in sorted(shipped())
-        for where in (("gpu", 1), ("gpu", 4), ("cpu", 2))
-    ],
+    slow_but(
+        (
+            (kind, *where)
+            for kind in sorted(shipped())
+            for where in (("gpu", 1), ("gpu", 4), ("cpu", 2))
+        ),
+        ESTIMATED,
+    ),
 )
 def test_a_plan_estimates_what_the_compiled_step_moves(kind, platform, devices):
     """Bytes within a factor of 1.7, on few points of which more modes are kept; kernels of GPUs

@@ -22,6 +22,7 @@ from run_support import (
     wait_until,
     write_case,
 )
+from tiers import slow
 
 from simulator import open_run
 from simulator.archive.manifest import committed
@@ -122,9 +123,7 @@ def half(stopped, tmp_path) -> Path:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    "change", ["devices.count=4", pytest.param("fft.backend=jaxdecomp", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("change", ["devices.count=4", slow("fft.backend=jaxdecomp")])
 def test_it_continues_on_other_devices_and_with_another_backend(half, undisturbed, change: str):
     assert main(["resume", str(half), change]) == 0
     assert_alike(half, undisturbed)

@@ -34,6 +34,7 @@ from fault_support import (
 )
 from run_support import free_port, wait_until
 from storage_support import STAGES
+from tiers import slow
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -387,9 +388,7 @@ def longer(place: Path) -> Path:
     return run
 
 
-@pytest.mark.parametrize(
-    "stages", [DIFFERENT, pytest.param(REACHED, marks=pytest.mark.slow)], ids=["some", "all"]
-)
+@pytest.mark.parametrize("stages", [DIFFERENT, slow(REACHED)], ids=["some", "all"])
 def test_killed_in_stages_of_a_save(place: Path, longer: Path, stages: list[str]):
     """Several starts of one run, each killed in the next stage of the third save it comes to; then
     it ends."""

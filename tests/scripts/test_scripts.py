@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from run_support import ROOT
+from tiers import slow
 
 from simulator.cluster.hardware import usable_cores
 
@@ -99,7 +100,7 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path):
     ("workers", "budget", "line"),
     [
         ("0", "0", "0 of 2 tests ran, 0 %"),
-        pytest.param("2", "600", "2 of 2 tests ran, 100 %", marks=pytest.mark.slow),
+        slow("2", "600", "2 of 2 tests ran, 100 %"),
     ],
 )
 def test_a_budget_says_what_share_of_the_tests_ran(pytester, workers: str, budget: str, line: str):

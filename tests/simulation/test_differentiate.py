@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from run_support import CASE, ROOT, free_port, simulation, write_case
+from tiers import slow
 
 from simulator import Simulation, differentiate
 from simulator.errors import UserError
@@ -179,8 +180,8 @@ def waves_of(p, size: float = 1.0) -> jax.Array:
     ("devices", "precision", "power"),
     [
         (1, "double", "transfer: eisenstein_hu, h: 0.7, sigma8: 0.8, spectral_index: 1"),
-        pytest.param(2, "single", "amplitude: 20, index: -1", marks=pytest.mark.slow),
-        pytest.param(4, "double", "amplitude: 20, index: -1", marks=pytest.mark.slow),
+        slow(2, "single", "amplitude: 20, index: -1"),
+        slow(4, "double", "amplitude: 20, index: -1"),
     ],
 )
 def test_particles_by_the_start(devices: int, precision: str, power: str):
@@ -304,9 +305,7 @@ def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
     return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
 
 
-@pytest.mark.parametrize(
-    "shape", ["[16, 16]", pytest.param("[12, 12, 12]", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("shape", ["[16, 16]", slow("[12, 12, 12]")])
 def test_by_the_arrays_of_a_closure(shape, tmp_path):
     """The same slopes on 1, 2 and 4 devices, to round-off; central differences, extrapolated once,
     as above. The state is first wanted within jit. A file gives the arrays by their names."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from gravity_cases import on_devices
+from tiers import slow_but
 
 from simulator import Simulation, differentiate, load_config
 from simulator.errors import UserError
@@ -265,9 +266,7 @@ def waves(simulation: Simulation, state: Any) -> Any:
 QUICK = ("python", "cosmological", "jeans_wave gas", "smagorinsky")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in CASES]
-)
+@pytest.mark.parametrize("name", slow_but(CASES, QUICK))
 def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path):
     """Central differences, extrapolated once: their error is of the order h^4 = 1e-12 of the loss,
     and round-off 1e-16 / h = 1e-13."""

@@ -11,6 +11,7 @@ import pytest
 from cover import read_cases, write
 from flow_support import flow
 from table import Case, named
+from tiers import slow
 
 from simulator import Simulation
 from simulator.archive.series_recorder import recorders
@@ -51,7 +52,7 @@ def after(s, steps=3):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("decomposition", ["auto", pytest.param("pencil", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decomposition", ["auto", slow("pencil")])
 def test_low_and_fast_are_equal(decomposition):
     """To round-off: another plan sums in another order, some hundred operations of size 1 each."""
     found = {
@@ -218,12 +219,7 @@ def narrow(texts: dict[str, str]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(
-            case, marks=[] if any(q.items() <= case.items() for q in QUICK) else pytest.mark.slow
-        )
-        for case in CASES
-    ],
+    [case if any(q.items() <= case.items() for q in QUICK) else slow(case) for case in CASES],
     ids=named,
 )
 def test_a_double_run_has_no_single_precision_value(tmp_path, case):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from run_support import CASE, simulation, write_case
+from tiers import slow
 
 from simulator import Simulation
 from simulator.errors import UserError
@@ -44,7 +45,7 @@ def steps_of(simulation: Simulation):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("each", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("each", [2, slow(1)])
 def test_members_equal_the_runs_alone_and_do_not_communicate(case, each: int):
     """Four members on two parts of the devices: the same programs on the same numbers as alone, so
     that no more than the order of operations inside a fused loop may differ. Of all collectives

@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose
 from peers.published_transform import published_transform
 from run_support import ROOT, command
 from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
+from tiers import slow, slow_but
 
 from simulator.cluster.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform, native
@@ -237,7 +238,7 @@ def test_bytes_and_errors(case: Case):
     [
         (CASES[-3], "single"),
         (CASES[-3], "half_scaled"),
-        pytest.param(CASES[-2], "single", marks=pytest.mark.slow),
+        slow(CASES[-2], "single"),
     ],
     ids=str,
 )
@@ -337,7 +338,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("run", "layout"),
-    [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in ORDERED],
+    slow_but(ORDERED, [DEFAULT]),
 )
 def test_all_processes_issue_the_same_collectives(run, layout, tmp_path: Path):
     found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from spectral_cases import PLANS, Case, error, put, sample, transform
+from tiers import slow_but
 
 from simulator.spectral import Local
 from simulator.spectral.operators import curl
@@ -27,8 +28,7 @@ NONLINEAR = (REAL[1], XLA[0])
 
 def each(*quick: Case):
     every = REAL + COMPLEX + XLA + GPU
-    marked = [pytest.param(case, marks=[] if case in quick else pytest.mark.slow) for case in every]
-    return pytest.mark.parametrize("case", marked, ids=str)
+    return pytest.mark.parametrize("case", slow_but(every, quick), ids=str)
 
 
 def real_dot(a, b):

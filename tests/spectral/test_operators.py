@@ -18,6 +18,7 @@ from spectral_cases import (
     sample,
     transform,
 )
+from tiers import slow
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
@@ -27,7 +28,7 @@ from simulator.spectral.random import gaussian
 
 DEFAULT = ("zx_y", "pencil")
 CASES = [
-    pytest.param(case, id=str(case), marks=[] if case.plan[1] in DEFAULT else pytest.mark.slow)
+    case if case.plan[1] in DEFAULT else slow(case)
     for case in (Case(p, *((3, "odd") if p[1] in ("zx_y", "z_xy") else (4, "even"))) for p in PLANS)
 ]
 
@@ -48,7 +49,7 @@ def known(case: Case):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_derivatives_and_projections(case: Case):
     """The projection is solenoidal, idempotent, and leaves a solenoidal field and the mean
     alone."""
@@ -144,7 +145,7 @@ def _shells(four_k_squared: np.ndarray) -> list[int]:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_and_shells(case: Case):
     """The shells hold all energy; a single mode lies in its own shell alone."""
     t = transform(case)
@@ -169,7 +170,7 @@ def test_sums_and_shells(case: Case):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_physical_means_leave_padding_out(case: Case):
     t = transform(case)
     values = put(case, sample(case, 1)[0] - 5)

@@ -26,6 +26,7 @@ from spectral_cases import (
     sample,
     transform,
 )
+from tiers import slow, slow_but
 
 from simulator.measure.histograms import invariants
 from simulator.physics.models.boussinesq import Boussinesq, BoussinesqSettings
@@ -41,10 +42,7 @@ PAIRWISE = pairwise(EVERY)
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=str(c), marks=[] if c in PAIRWISE else pytest.mark.slow) for c in EVERY],
-)
+@pytest.mark.parametrize("case", slow_but(EVERY, PAIRWISE), ids=str)
 def test_agrees_with_numpy(case: Case):
     """Coefficients are numpy's; the inverse restores what they hold; Parseval; shardings are the
     layouts'."""
@@ -159,9 +157,7 @@ SLOW = [
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
-)
+@pytest.mark.parametrize("case", [*CASES, *map(slow, SLOW)], ids=str)
 def test_agrees_with_whole_transforms(case: Case):
     """In blocks that divide or do not, with padding or without: what numpy gets from whole
     fields."""
@@ -183,9 +179,7 @@ def test_agrees_with_whole_transforms(case: Case):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    "case", [*CASES, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
-)
+@pytest.mark.parametrize("case", [*CASES, *map(slow, SLOW)], ids=str)
 def test_every_schedule_agrees_with_the_reference(case: Case):
     """Blocks, messages and the order of components change nothing but round-off: products, maxima
     and means are those of forward(pointwise(inverse(inputs)))."""

@@ -11,6 +11,7 @@ import jax
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sweep_support import BASE, together
+from tiers import slow
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import read_state
@@ -42,7 +43,7 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
     return folders
 
 
-@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["double", slow("single")])
 def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys):
     """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of
     single precision, of every field's maximum, with the same steps, rows and times."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from run_support import ROOT, started, wait_until
 from sweep_support import BASE
+from tiers import slow
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
@@ -60,7 +61,7 @@ LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{ti
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("how", ["ctrl-c", pytest.param("file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["ctrl-c", slow("file")])
 def test_a_sweep_is_stopped_cleanly(study, capsys, how: str):
     sweep = study(LONG)
     with started("sweep", "run", "study.yaml", "--jobs", "2") as process:

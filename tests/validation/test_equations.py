@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from tiers import slow_but
 
 from simulator import Simulation, load_config
 from simulator.cli import main
@@ -54,9 +55,7 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
 NAMES = sorted(path.stem for path in EQUATIONS.glob("*.yaml"))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.slow) for n in NAMES]
-)
+@pytest.mark.parametrize("name", slow_but(NAMES, FEW))
 def test_every_example_is_a_run(name: str, monkeypatch, tmp_path):
     """Its file checks, and a run of two steps on few points ends well."""
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flow_support import compiled_step, flow, last, marched, measured, order
 from storage_support import save
+from tiers import slow
 
 from simulator.archive.stored_state import datasets, load_state
 from simulator.physics.models.tendency import linear_terms, tendency
@@ -128,7 +129,7 @@ def test_the_budget_closes_and_fields_stay_solenoidal(alone, states):
 
 @pytest.mark.parametrize(
     "kind",
-    ["navier_stokes", *(pytest.param(k, marks=pytest.mark.slow) for k in ("boussinesq", "mhd"))],
+    ["navier_stokes", *map(slow, ("boussinesq", "mhd"))],
     indirect=True,
 )
 def test_single_precision_follows_double(kind, states):
@@ -170,9 +171,7 @@ IDEAL = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "boussinesq")) for n in IDEAL]
-)
+@pytest.mark.parametrize("name", [slow(n) if n == "boussinesq" else n for n in IDEAL])
 def test_ideal_invariants_converge_with_the_integrator(name):
     """Energy is conserved by the truncated equations, and the helicities where their means do not
     interfere: rotation changes helicity through <u> only, but cross-helicity everywhere; magnetic
@@ -220,9 +219,7 @@ def test_mhd_without_a_magnetic_field_is_navier_stokes():
     np.testing.assert_allclose(also, pressure, atol=1e-13 * abs(pressure).max())
 
 
-@pytest.mark.parametrize(
-    "kind", ["navier_stokes", pytest.param("boussinesq", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["navier_stokes", slow("boussinesq")])
 def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
     """d<theta'^2>/dt is production - dissipation, to round-off; the mean flow moves the scalar's
     mean alone."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose
+from tiers import slow
 
 from simulator import Simulation, load_config
 from simulator.physics.initial.random import MagneticSettings, solenoidal
@@ -88,9 +89,7 @@ def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
 
 
 # The ideal invariants of mhd in a plane are among those of tests/validation/test_models.py.
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "mhd" else []) for k in MODELS]
-)
+@pytest.mark.parametrize("kind", [slow(k) if k == "mhd" else k for k in MODELS])
 def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path):
     """On 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to round-off of
     order 1."""

@@ -12,6 +12,7 @@ from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepp
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
+from tiers import slow
 
 from simulator.physics.initial.linear_power import (
     LinearPowerSettings,
@@ -287,7 +288,7 @@ time: {stop: 3.0, dt: 0.1}
 """.replace("GRAVITY", str(3 / (8 * math.pi)))
 
 
-@pytest.mark.parametrize("side", [4, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("side", [4, slow(32)])
 def test_a_pancake_before_it_is_folded(side: int):
     """In an expanding box without a cosmological constant the displacements grow like a: from 0.1
     to 0.8 of those at which sheets cross. Positions to 1e-3 of the box at 32 particles a side;
@@ -342,7 +343,7 @@ def collapsing():
     return expanding(16, 2000, -1)
 
 
-@pytest.mark.parametrize("side", [16, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("side", [16, slow(32)])
 def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int):
     """From a = 0.02 to 1 with the default softening, one particle a cell: each shell by D(1) /
     D(0.02) to 3 % up to a quarter of the Nyquist wavenumber, and to 10 % up to a half. The clouds
