@@ -7,7 +7,6 @@ affects all of them alike; medians are compared."""
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -25,8 +24,8 @@ from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Local, Transform, make_transform
-from simulator.spectral.collectives import collectives
 from simulator.spectral.program import Program
+from simulator.spectral.staged import StagedTransform
 
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
 
@@ -208,8 +207,8 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     these exchanges alone (`communication`; None if the backend does not report them), a row of
     `diagnostics`, and tracing and compilation of the loop without (`compile_cold`) and with the
     compile cache of an earlier run. Memory of a device: `memory_bytes`; in words of the run's
-    precision per grid point of the device the state (`resident`) and `temporary`. `collectives`:
-    number and sent bytes of one device by kind; the body of a loop counts once."""
+    precision per grid point of the device the state (`resident`) and `temporary`. `exchanges`: number
+    and sent bytes of the all-to-alls of one device, 0 if the backend does not report them."""
     cluster = simulation.cluster
     # A program with a unique name is in no cache at its first compilation, but in the cache at the
     # second.
@@ -243,9 +242,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     step = median(rounds)
     points = simulation.grid.points
     devices = len(cluster.devices)
-    known = exchanges > 0 or not any(
-        c.bytes for k, c in collectives(compiled).items() if k == "all-to-all"
-    )
+    known = devices == 1 or isinstance(simulation.transform, StagedTransform)
     memory = Memory.of(compiled)
     resident, temporary = (
         words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary)
@@ -260,7 +257,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         "resident": resident,
         "temporary": temporary,
         "memory_bytes": memory.total,
-        "collectives": {k: asdict(c) for k, c in collectives(compiled).items() if c.count},
+        "exchanges": {"count": sum(found.exchanges.values()), "bytes": found.sent},
         "compile_cold": cold,
         "compile_cached": cached,
         "points_per_second": points / devices / step,

@@ -4,6 +4,7 @@ and its traffic.
 The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual
 CPU devices. This takes one or a few seconds, whatever the size of the grid."""
 
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -24,13 +25,13 @@ from simulator.plan.traffic import Traffic, traffic
 from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.collectives import largest_transform
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 from simulator.spectral.staged import StagedTransform
 
 CompiledProgram = Literal["loop", "diagnostics", "output"]
 """The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
 
+_FFT = re.compile(r"= [a-z]+(\d+)\[([\d,]*)\]\S* fft\(")
 _compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
 
 
@@ -46,6 +47,13 @@ def program_memory(
     background, for the described GPU `target`, else for as many of the `virtual_devices`. Raises
     UserError if the grid cannot be distributed over the devices."""
     return _needs(Programs(config), devices, platform, program, target)
+
+
+def largest_transform(compiled: jax.stages.Compiled) -> int:
+    """Bytes of the largest result of a local Fourier transform in a compiled program."""
+    results = _FFT.findall(compiled.as_text() or "")
+    sizes = (int(bits) // 8 * prod(map(int, extents.split(","))) for bits, extents in results)
+    return max(sizes, default=0)
 
 
 @lru_cache(maxsize=8)

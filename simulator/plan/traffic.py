@@ -38,6 +38,12 @@ class TimedExchange(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
 
+    @property
+    def sent(self) -> float:
+        """Bytes that a device sends; it keeps one of the messages."""
+        extent = self.transform.layout.mesh.shape[self.axis]
+        return _bytes(self, self.shape) * (extent - 1) / extent
+
 
 class Anatomy(NamedTuple):
     parts: Counter[TimedPart]  # How often each part occurs in a step.
@@ -46,6 +52,11 @@ class Anatomy(NamedTuple):
     planes: float
     """Bytes that a device sends so that all devices get planes of modes which only one of them
     holds (`operators.hermitian`); XLA takes a sum over the devices for that."""
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a device sends in the exchanges."""
+        return sum(count * exchange.sent for exchange, count in self.exchanges.items())
 
 
 class Sent(NamedTuple):
@@ -128,7 +139,7 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     planes = 0.0 if simulation.model.linear_growth.unknown else counts.planes
     return Traffic(
         accessed,
-        planes + sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),
+        planes + counts.sent,
         exchanges,
         PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
         hidden * accessed,

@@ -95,7 +95,8 @@ def step_lines(found: dict[str, Any]) -> list[str]:
     parts.append(
         ("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}")
     )
-    sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in found["collectives"].items()]
+    exchanges = found["exchanges"]
+    sent = f"{exchanges['count']} all-to-all ({size(exchanges['bytes'])})"
     held = found["resident"]
     temporary = found["temporary"]
     return [
@@ -113,7 +114,7 @@ def step_lines(found: dict[str, Any]) -> list[str]:
         f"{1 + found['diagnostics'] / (10 * step):.3f} times as long",
         f"{'memory':18}{size(found['memory_bytes']):>10}   on each device; words per grid point: "
         f"{held + temporary:.2f} = state {held:.2f} + temporary {temporary:.2f}",
-        f"{'sends':18}{', '.join(sent) or 'nothing'}",
+        f"{'sends':18}{sent if exchanges['count'] else 'nothing'}",
         f"{'compilation':18}{found['compile_cold']:>8.1f} s   without and {found['compile_cached']:.1f} s with "
         "the compile cache",
     ]

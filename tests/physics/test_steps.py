@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
+from peers.collectives import collectives
 
 from simulator.physics.particles.population import crowded
 from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
 from simulator.physics.stepping import INTEGRATORS
 from simulator.physics.stepping.evolved import Evolved
 from simulator.simulation.quantities import velocity_rate
-from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import gradient
 
 WAVES = """\

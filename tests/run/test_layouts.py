@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, ran, start_all, steps
+from peers.collectives import collectives
 from run_support import (
     CASE,
     call,
@@ -30,7 +31,6 @@ from simulator.cluster import rendezvous
 from simulator.cluster.rendezvous import Place
 from simulator.run.run_status import read_holder
 from simulator.simulation.advance import Until
-from simulator.spectral.collectives import collectives
 
 pytestmark = pytest.mark.spmd
 

@@ -12,6 +12,7 @@ import pytest
 from collective_order import Compiled
 from cover import write
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from peers.collectives import KINDS, NONE, Collective, collectives
 from peers.published_transform import published_transform
 from run_support import ROOT, command
 from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
@@ -19,7 +20,6 @@ from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, tr
 from simulator.cluster.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import build, candidates
-from simulator.spectral.collectives import KINDS, NONE, Collective, collectives
 from simulator.spectral.program import Program, fingerprint
 from simulator.spectral.stages import Kind
 
