@@ -2,7 +2,7 @@
 the resources that the user has not specified, which needs only a login node."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from math import ceil, prod
 
@@ -11,7 +11,7 @@ from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, compile_obstacle, machine
-from simulator.plan.plan import Plan, Point, device_words
+from simulator.plan.plan import Plan, device_words
 from simulator.plan.steps import Steps, fixed_steps
 from simulator.simulation.compiling import words
 from simulator.words import duration, size
@@ -62,7 +62,9 @@ def lines_of(plan: Plan) -> list[str]:
         ("less what overlaps", None, took.overlapped),
         ("all", moved.bytes + moved.sent, took.all),
     ):
-        lines.append(_COLUMNS.format(name, "" if count is None else size(count), _seconds(spent)))
+        lines.append(
+            _COLUMNS.format(name, "" if count is None else size(count), seconds_text(spent))
+        )
     return [*lines, "", *_run(plan)]
 
 
@@ -72,7 +74,7 @@ def _run(plan: Plan) -> list[str]:
     if steps.count is None or plan.whole_run is None:
         lines = [f"steps: unknown: {steps.source}"]
     else:
-        lines = [f"steps: {steps.count} {steps.source}: {_seconds(plan.whole_run)} in all"]
+        lines = [f"steps: {steps.count} {steps.source}: {seconds_text(plan.whole_run)} in all"]
     many = (
         f"{files.snapshots} of them"
         if files.snapshots is not None
@@ -128,27 +130,6 @@ def plan_json(plan: Plan) -> str:
     return json.dumps(content, indent=1)
 
 
-def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
-    longest = max((len(p.transform) for p in points), default=0)
-    form = f"  {{:>7}}  {{:<24}}{{:<{max(10, longest)}}}{{:>11}}{{:>11}}{{:>11}}{{:>12}}"
-    lines = [
-        title,
-        form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency"),
-    ]
-    for p in points:
-        shape = " x ".join(map(str, p.shape))
-        memory = size(p.memory) + ("" if p.fits else " !")
-        times = (_seconds(p.seconds), _seconds(p.exchange))
-        lines.append(
-            form.format(
-                p.devices, shape, p.transform, memory, *times, f"{100 * p.efficiency:.0f} %"
-            )
-        )
-    if not all(p.fits for p in points):
-        lines.append("  ! more than a device has")
-    return lines
-
-
 def flags(asked: Mapping[str, object]) -> list[str]:
     """Options of `simulator submit` for keys of the block `slurm`."""
     return [f"--{key.replace('_', '-')} {value}" for key, value in asked.items()]
@@ -158,7 +139,8 @@ def _row(name: str, count: float) -> str:
     return f"  {name:<22}{size(count):>14}"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """A short or long duration in words: `3.2 ms`, `2 min 5 s`."""
     if value == 0 or value >= 120:
         return duration(value)
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -204,7 +186,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if wanted:
         steps = plan.steps.count
         asked = " ".join(flags(wanted))
-        why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
+        why = f"{seconds_text(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(
             f"suggested by simulator plan for {devices} {device_words(found, devices)}: {asked} ({why})"
         )

@@ -13,6 +13,7 @@ from math import sin
 import pytest
 from bench_plan import compare
 from planning_cases import config_of, shipped
+from scaling import strong, weak
 from storage_support import save, tiny
 
 from simulator.cli import build_parser
@@ -47,7 +48,7 @@ from simulator.plan.machines import (
     Machine,
     compile_obstacle,
 )
-from simulator.plan.plan import CACHED, slurm_time, snapshots_of, step_seconds, strong, weak
+from simulator.plan.plan import CACHED, slurm_time, snapshots_of, step_seconds
 from simulator.plan.plan_text import lines_of, suggested
 from simulator.plan.step import program_memory
 from simulator.plan.traffic import Sent, Traffic
@@ -183,8 +184,6 @@ def test_the_command_prints_a_plan(capsys, proportional) -> None:
     overlapped = parts.pop("overlapped")
     assert found["seconds_per_step"] == pytest.approx(sum(parts.values()) - overlapped)
     assert found["bytes_per_step"] > 0 and found["steps"] == 1000
-    with pytest.raises(UserError, match=r"--json: prints a plan, not the tables"):
-        run(*given, "--json", "--scaling")
 
 
 def test_scaling_starts_at_one_and_memory_falls(proportional) -> None:
