@@ -12,7 +12,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.cluster.hostlist import ranges
-from simulator.cluster.jobscript import RUN_AND_REQUEUE
+from simulator.cluster.jobscript import shared_lines
 from simulator.run.folder import Found, RunFolder
 from simulator.study.execution import plan_submission, to_submit
 from simulator.study.study_status import MemberState, MemberStatus, statuses_of
@@ -171,7 +171,7 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
         "--array=0-4%2",
     ]
     assert f'set -- {sweep.folder} --index "$SLURM_ARRAY_TASK_ID"' in script.splitlines()
-    assert script.endswith(RUN_AND_REQUEUE)
+    assert script.endswith(shared_lines("end"))
     assert not Path("out").exists()
 
 
