@@ -55,7 +55,7 @@ def aligned_lines(rows: Sequence[Sequence[str]], right: Container[int]) -> list[
     return ["  ".join(cells).rstrip() for cells in padded]
 
 
-def brief(item: Any) -> str:
+def brief(item: object) -> str:
     """A value as short text."""
     match item:
         case None:
@@ -71,18 +71,16 @@ def brief(item: Any) -> str:
     return str(item)
 
 
-def each_leaf(value: Any, change: Callable[[Any], Any]) -> Any:
+def each_leaf(value: object, change: Callable[[Any], Any]) -> Any:
     """Nested mappings and lists with `change` applied to every other value."""
     if isinstance(value, Mapping):
         return {key: each_leaf(item, change) for key, item in value.items()}
-    return (
-        [each_leaf(item, change) for item in value]
-        if isinstance(value, list | tuple)
-        else change(value)
-    )
+    if isinstance(value, list | tuple):
+        return [each_leaf(item, change) for item in value]
+    return change(value)
 
 
-def flat(block: Any, key: str = "") -> dict[str, Any]:
+def flat(block: object, key: str = "") -> dict[str, Any]:
     """Nested mappings as one mapping with dotted keys."""
     if not isinstance(block, Mapping):
         return {key: block}

@@ -28,7 +28,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().add_subparsers(**options)
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - it has overloads
-        self, args: Any = None, namespace: Any = None
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> Any:
         if self._has_commands or self._intermixing:
             return super().parse_known_args(args, namespace)
@@ -127,7 +127,9 @@ class Command(NamedTuple):
     commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
     about: str = ""  # The description and the example of a command with subcommands.
 
-    def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
+    def add_to(
+        self, subparsers: "argparse._SubParsersAction[CommandParser]", name: str
+    ) -> argparse.ArgumentParser:
         text = inspect.getdoc(self.execute) if self.execute else self.about
         description, _, example = (text or "").partition("\n\nexample: ")
         parser = subparsers.add_parser(

@@ -92,7 +92,7 @@ class Cluster:
                 f"processes met at different barriers, this one at {name!r}; please report this bug"
             )
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """The small JSON values of all processes, in the order of their ids, on every process."""
         if self.num_processes == 1:
             return [value]
@@ -102,7 +102,7 @@ class Cluster:
         rows = self._stack(np.pad(data, (0, room - data.size)))
         return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: object) -> Any:
         """The small JSON value of process 0, on every process."""
         return self.gather(value if self.is_first else None)[0]
 

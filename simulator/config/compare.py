@@ -90,12 +90,12 @@ def programs(whole: Mapping[str, Any]) -> str:
     return json.dumps([shared, whole["run"].get("memory")], sort_keys=True, default=str)
 
 
-def zero_or_number(item: Any) -> Any:
+def zero_or_number(item: object) -> Any:
     """Which of both a float is, because zero often turns a term off; any other item."""
     return ("zero", "number")[item != 0] if isinstance(item, float) else item
 
 
-def leaves(block: Any) -> Iterator[tuple[str, Any]]:
+def leaves(block: object) -> Iterator[tuple[str, Any]]:
     """The values in nested mappings and lists, by dotted key."""
     return (
         (dotted(path), item)

@@ -162,14 +162,16 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _names(cls, data: Any, info: ValidationInfo) -> Any:
+    def _names(cls, data: object, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
         return named_blocks(data, (info.context or {}).get("name", "run"))
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _once(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _once(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
         """Validates equal values of a block once, if the context has room for the results."""
         validated = (info.context or {}).get(BLOCKS)
         if validated is None:

@@ -157,7 +157,7 @@ def _of_spectrum(
 
 
 def _of_samples(
-    simulation: Simulation, name: str, samples: list[jax.Array], centre: Any
+    simulation: Simulation, name: str, samples: list[jax.Array], centre: jax.Array | int
 ) -> jax.Array:
     layout = simulation.model.transforms[name].layout
     lost = 1 if not isinstance(centre, int) else 0

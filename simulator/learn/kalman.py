@@ -75,7 +75,7 @@ class Filter(Search[Members]):
     def first(self) -> Members:
         """Members drawn from the prior, the same on any number of devices."""
 
-        def drawn(number: Any, mean: Fields, root: Fields) -> State:
+        def drawn(number: jax.Array, mean: Fields, root: Fields) -> State:
             background = replace(self.background, mean=mean, root=root)
             return self.started(background.drawn(Stream.MEMBER, number), mean, root)
 
@@ -251,10 +251,11 @@ class Filter(Search[Members]):
             near = taper > 0
             deviations = (off - mean)[:, near]
             tapered = deviations * taper[near]
-            squares[number], slopes[number] = tapered @ deviations.T, tapered @ mean[near]
+            squares[number] = tapered @ deviations.T
+            slopes[number] = tapered @ mean[near]
         return np.asarray(_combination(squares, slopes, rho))
 
-    def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
+    def _mixed(self, name: str, members: jax.Array, weights: np.ndarray) -> jax.Array:
         """The new members of a field: the combination differs from point to point."""
         model = self.simulation.model
         transform = self.simulation.model.transforms[name]

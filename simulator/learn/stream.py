@@ -35,6 +35,7 @@ from simulator.study.batch import (
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
 
+Frames = dict[str, jax.Array]  # By field, (run, time, component, x, y, z).
 _ALL = np.int64(1 << 40)  # More steps than a frame takes.
 _SINGLE = {"float64": "float32", "complex128": "complex64"}
 
@@ -254,7 +255,7 @@ class _Members:
         """The compiled function that writes a frame of runs, from the run `first` on, into the
         trajectories."""
 
-        def placed(whole: Any, frames: Any, first: Any, frame: Any) -> Any:
+        def placed(whole: Frames, frames: Frames, first: jax.Array, frame: jax.Array) -> Frames:
             def write(array: jax.Array, values: jax.Array) -> jax.Array:
                 return lax.dynamic_update_slice(
                     array, values[:, None], (first, frame, *(0,) * (array.ndim - 2))

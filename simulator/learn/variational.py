@@ -151,7 +151,7 @@ class Variational(Search[Iterate]):
     @cached_property
     def _direction(self) -> Any:
         def direction(
-            gradient: Control, optimiser: Any, xi: Control, scale: Scale
+            gradient: Control, optimiser: optax.OptState, xi: Control, scale: Scale
         ) -> tuple[Control, Any, jax.Array]:
             over = self._over_modes(scale)
             found, optimiser = self.lbfgs.update(
@@ -418,7 +418,9 @@ class Variational(Search[Iterate]):
                 )
         new = self.descended(at, end)
         why = self._why_ended(at, new)
-        at, count, length = new or at, at.count + 1, end * self.dt
+        count = at.count + 1
+        length = end * self.dt
+        at = new or at
         row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
         said = f"window {window + 1} of {len(self._ends)}, length {length:.4g}, iteration {count}: "
         said += f"misfit {at.misfit:.4g}, cost {at.cost:.6g}"
@@ -467,7 +469,7 @@ def _half_square(residuals: Residuals) -> float:
     return 0.5 * sum(float((np.asarray(off, np.float64) ** 2).sum()) for off in residuals)
 
 
-def _is_smooth(leaf: Any) -> bool:
+def _is_smooth(leaf: jax.Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 

@@ -6,7 +6,7 @@ affects all of them alike; medians are compared."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -23,10 +23,11 @@ from simulator.plan.traffic import TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
-from simulator.spectral import Grid, Local, Transform, make_transform
+from simulator.spectral import Grid, Local, Points, Transform, make_transform
 from simulator.spectral.program import Program
 from simulator.spectral.staged import StagedTransform
 
+Values = Mapping[str, jax.Array]
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
 
 
@@ -86,7 +87,7 @@ def transform_limits(
     }
 
 
-def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
+def _seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, steps: int) -> float:
     before = int(simulation.state.step)
     until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
     began = perf_counter()
@@ -107,8 +108,10 @@ def _repeated(
     """A function that calls `function`, a function of arrays, in a loop on the device as in steps,
     and returns the seconds of one call."""
 
-    def loop(*arrays):
-        def again(_, carry):
+    def loop(*arrays: jax.Array) -> Any:
+        def again(
+            _: int, carry: tuple[tuple[jax.Array, ...], Any]
+        ) -> tuple[tuple[jax.Array, ...], Any]:
             # A dependence on the previous result keeps XLA from moving the call out of the loop.
             (first, *others), result = carry
             number = jax.tree.leaves(result)[0].reshape(-1)[0]
@@ -136,7 +139,7 @@ def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtype
     kind = transform.dtype if real else jnp.result_type(transform.dtype, jnp.complex64)
     argument = jax.ShapeDtypeStruct((part.given, *source.shape), kind, sharding=source.sharding(4))
 
-    def spread(values, points, parameters) -> Local:
+    def spread(values: Values, points: Points, parameters: Values) -> Local:
         fields = values["f"]
         if not part.made:
             return Local({}, means={"f": fields.real.sum(0)})
@@ -199,7 +202,9 @@ def timed_in_rounds(
     return results
 
 
-def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> dict[str, Any]:
+def measure_step(
+    simulation: Simulation, compiled: jax.stages.Compiled, seconds: float = 10.0
+) -> dict[str, Any]:
     """The cost of a step, measured for about `seconds`; `compiled` is the simulation's
     `compiled_loop`. Every process calls this.
 

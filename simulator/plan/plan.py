@@ -4,7 +4,6 @@ request to Slurm."""
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, floor, prod
-from typing import Any
 
 import jax
 
@@ -91,7 +90,7 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
         number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
         return float(number * prod(array.shape[:-3]) * points)
 
-    def coefficients(array: Any) -> float:
+    def coefficients(array: jax.ShapeDtypeStruct) -> float:
         layout = simulation.transform.layout
         modes = array.ndim >= 3 and array.shape[-3:] == layout.shape
         count = prod(array.shape[:-3]) * prod(layout.valid) if modes else prod(array.shape)

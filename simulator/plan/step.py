@@ -5,11 +5,12 @@ The programs are compiled for a described GPU if JAX's plugin for it is installe
 CPU devices. This takes one or a few seconds, whatever the size of the grid."""
 
 import re
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import jax
 
@@ -17,7 +18,7 @@ from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.compare import Programs
-from simulator.physics.models import outputs
+from simulator.physics.models import State, outputs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
@@ -71,7 +72,7 @@ def _needs(
     simulation = _simulation(key, devices, platform, target)
     state = simulation.placed_template
 
-    def size(function: Any) -> int:
+    def size(function: Callable[[State], jax.Array]) -> int:
         result = jax.eval_shape(function, state)
         return prod(result.shape) * result.dtype.itemsize
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from simulator.cluster import Allocation, discover
 from simulator.cluster.failure import contained
@@ -16,6 +16,9 @@ from simulator.errors import UserError
 from simulator.files import exit_called
 from simulator.run.folder import Action
 from simulator.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from simulator.run.prepare import Choices
 
 
 @contextlib.contextmanager
@@ -88,7 +91,11 @@ def launched(arguments: Sequence[str], processes: int, folder: Path | None = Non
 
 
 def _one_process(
-    config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool
+    config: RunConfig,
+    allocation: Allocation,
+    choices: "Choices",
+    spent: Stopwatch,
+    overwritten: bool,
 ) -> int:
     from simulator.archive.stored_state import RunInputs
     from simulator.cluster.failure import describe, to_log_file

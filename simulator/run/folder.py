@@ -288,7 +288,7 @@ def belongs_to(key: str, allowed: str) -> bool:
     return key == allowed or key.startswith(allowed + ".")
 
 
-def value_words(value: Any) -> str:
+def value_words(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
@@ -369,5 +369,5 @@ def _allowing(differences: Sequence[Difference]) -> str:
     return shlex.join(words)
 
 
-def _as_yaml(value: Any) -> str:
+def _as_yaml(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)

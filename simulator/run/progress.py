@@ -142,7 +142,7 @@ class Progress:
         return f"step {step}  t = {time:.4g} of {self._stop:.4g}{z}  dt = {dt:.2e}  {speed}{end}"
 
 
-def redshift_of(background: Any, time: float) -> str:
+def redshift_of(background: Background | None, time: float) -> str:
     """` (z = 9)`; nothing without an expanding background."""
     return (
         ""

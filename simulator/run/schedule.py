@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from simulator.config.blocks import EVENT_TOLERANCE
-from simulator.measure import requested
+from simulator.config.blocks import EVENT_TOLERANCE, CheckpointSettings, OutputSettings
+from simulator.measure import Cadence, requested
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,12 @@ class Event:
     last: bool = False
 
 
-def events(settings: Any) -> tuple[Event, ...]:
+def events(settings: OutputSettings) -> tuple[Event, ...]:
     """The events of a run, in the order in which they are taken."""
 
-    def event(name: str, cadence: Any, *, first: bool = True, align: bool = False) -> Event:
+    def event(
+        name: str, cadence: Cadence | CheckpointSettings, *, first: bool = True, align: bool = False
+    ) -> Event:
         every = getattr(cadence, "every", None)
         align = align or getattr(cadence, "align", False)
         return Event(name, every, cadence.every_steps, cadence.every_wall, align, first, last=True)

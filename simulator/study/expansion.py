@@ -86,7 +86,7 @@ class _Expansion:
         if self._mistakes:
             raise UserError(*self._mistakes)
 
-    def _value(self, value: Any, *path: str | int) -> Value:
+    def _value(self, value: object, *path: str | int) -> Value:
         return Value(value, path, self._places.of(path))
 
     def factors(self, blocks: Blocks) -> Iterator[list[Values]]:
@@ -233,7 +233,7 @@ def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
     return all(key in run and normal(run[key].value) == value for key, value in entry.items())
 
 
-def normal(value: Any) -> Any:
+def normal(value: object) -> Any:
     """A form of `value` that is equal for different notations of the value: 1 and 1.0, 1/1600 and
     6.25e-4."""
     return each_leaf(value, _normal)

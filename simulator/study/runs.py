@@ -75,7 +75,7 @@ class Identities:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
-    def _files(self, name: str, block: Any) -> dict[str, str]:
+    def _files(self, name: str, block: object) -> dict[str, str]:
         """The checksums of the input files that a block names, by key."""
         if id(block) not in self._inputs:
             paths = {key: item for key, item, _ in walk(block, name) if isinstance(item, Path)}

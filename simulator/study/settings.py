@@ -26,7 +26,7 @@ def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
     """Refuses values of another type than `kind`, and empty ones; the value replaces the dots in
     `needed`."""
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, kind):
             raise ValueError(
                 f"{needed.replace('...', shortened(str(value), 20))}, not {shown(value)}"

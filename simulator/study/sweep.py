@@ -318,7 +318,7 @@ def _overrides(assignment: Values, file: Path) -> list[Override]:
     """The run's values as overrides of the base; input paths in them start at the folder of the
     sweep's file."""
 
-    def rooted(value: Any) -> Any:
+    def rooted(value: object) -> Any:
         return RootedText(value).from_folder(str(file.parent)) if isinstance(value, str) else value
 
     return [
