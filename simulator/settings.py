@@ -47,8 +47,8 @@ class Settings(BaseModel):
         """The description of a field: that of its `Field`, else the string under it, read from the
         source on demand because reading all of them takes as long as a fifth of the imports of a
         command."""
-        given = cls.model_fields[name].description
-        return given or next(
+        description = cls.model_fields[name].description
+        return description or next(
             (m[name] for base in cls.__mro__ if name in (m := _strings_under_fields(base))), ""
         )
 
@@ -72,14 +72,14 @@ def _strings_under_fields(cls: type) -> Mapping[str, str]:
         )
     except (OSError, TypeError):
         return {}
-    found = {}
+    descriptions = {}
     for pair in pairwise(source.body[0].body if source else ()):
         match pair:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
                 value=ast.Constant(value=str(text))
             ):
-                found[name] = inspect.cleandoc(text)
-    return found
+                descriptions[name] = inspect.cleandoc(text)
+    return descriptions
 
 
 def wrong(key: str, message: str) -> PydanticCustomError:

@@ -53,8 +53,8 @@ def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
 
     if output is None:
         return list(overrides)
-    kept = [override for override in overrides if not override.startswith("output.directory=")]
-    return [*kept, text_override("output.directory", output)]
+    others = [override for override in overrides if not override.startswith("output.directory=")]
+    return [*others, text_override("output.directory", output)]
 
 
 Execute = Callable[[argparse.Namespace], int]
@@ -117,7 +117,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     shown = sys.stdout.isatty()
     with Progress(console=Console(stderr=True), transient=True, redirect_stdout=shown) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda count, total: bar.update(task, completed=count, total=total)
 
 
 class Command(NamedTuple):

@@ -67,20 +67,20 @@ def plan_command(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.overrides)
     devices = args.devices or (None if config.devices.count == "auto" else config.devices.count)
     if args.device == "here":
-        found = this_machine(config, devices or most_devices(config, usable_cores()))
+        target = this_machine(config, devices or most_devices(config, usable_cores()))
     else:
-        found = machine(args.device)
-        devices = args.nodes * found.per_node if args.nodes else devices
-    if devices is None and found.measured:
-        devices = most_devices(config, found.per_node)
+        target = machine(args.device)
+        devices = args.nodes * target.per_node if args.nodes else devices
+    if devices is None and target.measured:
+        devices = most_devices(config, target.per_node)
     if devices is None:
-        devices = fewest_devices(config, found) or 1
-    Step(config, devices, found.platform, target_of(found)).begin()
+        devices = fewest_devices(config, target) or 1
+    Step(config, devices, target.platform, target_of(target)).begin()
     with ThreadPoolExecutor(1) as beside:  # counts the steps while programs are compiled
         counted = beside.submit(
             lambda: Steps(args.steps, "given") if args.steps else estimated_steps(config)
         )
-        plan = Plan(config, found, devices, fixed_steps(config))
+        plan = Plan(config, target, devices, fixed_steps(config))
         plan.refuse()
         _ = plan.largest_shape  # compiles a program too
     plan.steps = counted.result()

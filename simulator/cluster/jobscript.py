@@ -72,21 +72,21 @@ class SlurmSettings(Settings):
 
     def flags(self) -> list[str]:
         """The flags of sbatch, one per line, without those in `sbatch`."""
-        given = self.model_dump(exclude={"sbatch", "prologue", "device"}, exclude_none=True)
+        options = self.model_dump(exclude={"sbatch", "prologue", "device"}, exclude_none=True)
         if not self.gpus_per_node:
-            given.pop("gpus_per_node", None)
+            options.pop("gpus_per_node", None)
         ours = {"tasks_per_node": "ntasks_per_node"}
         return [
-            f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in given.items()
+            f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in options.items()
         ]
 
     @property
     def limit(self) -> float | None:
         """The time limit in seconds; None if the job has no limit, or Slurm's default limit."""
         others = re.findall(r"(?:^|\s)(?:--time(?:=| )|-t ?)(\S+)", self.sbatch or "")
-        given = slurm_seconds(others[-1] if others else self.time or "") or 0
+        seconds = slurm_seconds(others[-1] if others else self.time or "") or 0
         # 0 means no limit, and Slurm rounds up to minutes.
-        return 60.0 * ceil(given / 60) or None
+        return 60.0 * ceil(seconds / 60) or None
 
     @property
     def lead(self) -> int:

@@ -122,9 +122,9 @@ class TimeSettings(Settings):
     @model_validator(mode="after")
     def _one_way_to_choose_dt(self) -> Self:
         values = (self.cfl, self.dt, self.steps)
-        given = [key for key, value in zip(EXCLUSIVE, values, strict=True) if value is not None]
-        if len(given) > 1:
-            raise wrong(given[1], f"excludes time.{given[0]}; keep one of the two")
+        chosen = [key for key, value in zip(EXCLUSIVE, values, strict=True) if value is not None]
+        if len(chosen) > 1:
+            raise wrong(chosen[1], f"excludes time.{chosen[0]}; keep one of the two")
         if self.steps is None and self.spacing is not None:
             raise wrong("spacing", "needs time.steps; leave the key out")
         if self.steps is not None and self.max_dt is not None:

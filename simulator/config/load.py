@@ -200,16 +200,16 @@ def read_settings(
     kind: type[Kind],
     of: str = "",
     defaults: Mapping[str, Any] = _NOTHING,
-    given: Mapping[str, Any] = _NOTHING,
+    replacements: Mapping[str, Any] = _NOTHING,
 ) -> tuple[Kind, Places]:
     """The settings in a file that describes no run, and the origins of its keys; `of` as in
-    `read_yaml`. `defaults` has values of keys that the file lacks, `given` replaces the file's.
+    `read_yaml`. `defaults` has values of keys that the file lacks, `replacements` replaces the file's.
     Raises UserError, a line for each mistake."""
     document = read_yaml(path, of)
     name = printable(os.fspath(path))
     places = Places(_places(document, name))
     return _checked(
-        kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places
+        kind, {**defaults, **document.value, **replacements}, _context(os.fspath(path)), places
     ), places
 
 

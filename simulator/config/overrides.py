@@ -121,8 +121,8 @@ def _check_entry(block: object, path: Path, depth: int, override: Override) -> N
     if has(block, path[depth]):
         return
     named = shortened(dotted(path[:depth]), 200)
-    held = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
-    problem = f"{named} {held or f'is {shown(block)}, not a block of keys'}"
+    entries = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
+    problem = f"{named} {entries or f'is {shown(block)}, not a block of keys'}"
     raise UserError(f"{override.place}: {beginning_of(path)}{problem}")
 
 

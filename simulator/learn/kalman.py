@@ -158,10 +158,10 @@ class Filter(Search[Members]):
 
     @cached_property
     def _places(self) -> Any:
-        whole = jax.sharding.NamedSharding(
+        replicated = jax.sharding.NamedSharding(
             self.simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
         )
-        return self.simulation.shardings(self.template()), whole
+        return self.simulation.shardings(self.template()), replicated
 
     @cached_property
     def _forecast(self) -> Any:
@@ -202,8 +202,8 @@ class Filter(Search[Members]):
         def analysis(members: State, weights: np.ndarray, data: Data) -> tuple[State, jax.Array]:
             fields, history = (
                 {
-                    kept: {n: self._mixed(n, f, weights) for n, f in tree.items()}
-                    for kept, tree in trees.items()
+                    label: {n: self._mixed(n, f, weights) for n, f in tree.items()}
+                    for label, tree in trees.items()
                 }
                 for trees in ({"": members.fields}, members.history)
             )
@@ -266,14 +266,16 @@ class Filter(Search[Members]):
             _interpolation, map(len, self._lattice), self.simulation.grid.shape, values.shape[-3:]
         )
 
-        def member(own: jax.Array) -> jax.Array:
+        def member(coefficients: jax.Array) -> jax.Array:
             spread = jnp.einsum(
-                "abcm,xa,yb,zc->mxyz", own.astype(values.dtype), x, y, z, optimize=True
+                "abcm,xa,yb,zc->mxyz", coefficients.astype(values.dtype), x, y, z, optimize=True
             )
             return jnp.einsum("mxyz,mkxyz->kxyz", spread, flat).reshape(values.shape[1:])
 
         new = lax.map(
-            lambda own: transform.forward(transform.physical.constrain(member(own))),
+            lambda coefficients: transform.forward(
+                transform.physical.constrain(member(coefficients))
+            ),
             jnp.moveaxis(lattice, -1, 0),
         )
         return (

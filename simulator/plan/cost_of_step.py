@@ -57,9 +57,9 @@ def transform_limits(
     array = jax.block_until_ready(copy(array))
     fastest = min(_seconds(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
     bandwidth = agree(2 * array.nbytes / fastest)
-    own = [d for d in devices if d.process_index == jax.process_index()][:1]
+    local = [d for d in devices if d.process_index == jax.process_index()][:1]
     kernels = simulation.transform.kernels
-    small = make_transform(Grid((32, 32, 32)), own, simulation.transform.dtype, kernels=kernels)
+    small = make_transform(Grid((32, 32, 32)), local, simulation.transform.dtype, kernels=kernels)
     seconds = 0.0
     for direction in ("forward", "inverse"):
         call = _repeated(*part_alone(TimedPart(small, direction, 3, 0)), times=20)
@@ -123,10 +123,10 @@ def _repeated(
     loop.__name__ = f"{function.__name__}_{times}"
     compiled = jax.jit(loop).lower(*arguments).compile()
     shardings = [a.sharding for a in arguments]
-    made = jax.jit(
+    arrays = jax.jit(
         lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments], out_shardings=shardings
     )()
-    return lambda: _seconds(lambda: jax.block_until_ready(compiled(*made))) / (times + 1)
+    return lambda: _seconds(lambda: jax.block_until_ready(compiled(*arrays))) / (times + 1)
 
 
 def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
@@ -229,7 +229,7 @@ def measure_step(
 
     cold = _seconds(recompile)
     cached = _seconds(recompile)
-    found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
+    taken = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     one_step = partial(_seconds_per_step, simulation, compiled)
     one_step(1)
     steps = cluster.broadcast(max(1, round(ROUND / one_step(1))))
@@ -238,12 +238,12 @@ def measure_step(
         return [_repeated(*alone(what), times=n * steps) for what, n in counts.items()]
 
     contenders = [partial(one_step, steps), lambda: _seconds(row)]
-    contenders += [*calls(part_alone, found.parts), *calls(exchange_alone, found.exchanges)]
+    contenders += [*calls(part_alone, taken.parts), *calls(exchange_alone, taken.exchanges)]
     rounds, rows, *alone = timed_in_rounds(contenders, seconds, cluster.broadcast)
-    counts = *found.parts.values(), *found.exchanges.values()
+    counts = *taken.parts.values(), *taken.exchanges.values()
     each = [median(times) * n for times, n in zip(alone, counts, strict=True)]
-    parts = sum(each[: len(found.parts)])
-    exchanges = sum(each[len(found.parts) :])
+    parts = sum(each[: len(taken.parts)])
+    exchanges = sum(each[len(taken.parts) :])
     step = median(rounds)
     points = simulation.grid.points
     devices = len(cluster.devices)
@@ -262,11 +262,11 @@ def measure_step(
         "resident": resident,
         "temporary": temporary,
         "memory_bytes": memory.total,
-        "exchanges": {"count": sum(found.exchanges.values()), "bytes": found.sent},
+        "exchanges": {"count": sum(taken.exchanges.values()), "bytes": taken.sent},
         "compile_cold": cold,
         "compile_cached": cached,
         "points_per_second": points / devices / step,
-        "limits": transform_limits(simulation, found.parts, cluster.broadcast),
+        "limits": transform_limits(simulation, taken.parts, cluster.broadcast),
         "rounds": rounds,
     }
 

@@ -63,11 +63,11 @@ def _gpu(
     program: Mapping[str, Any] | None = None,
 ) -> Machine:
     # The driver offers other bytes than the name of the device says: 79 GiB of an H100 with 80 GB.
-    held = program["device_memory_size"] if program else memory * GB
+    capacity = program["device_memory_size"] if program else memory * GB
     return Machine(
         name,
         "gpu",
-        held,
+        capacity,
         bandwidth * GB,
         per_node,
         link * GB,

@@ -97,13 +97,17 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
         return float(count * array.dtype.itemsize)
 
     names = wanted.fields or tuple(simulation.model.fields)
-    kept = config.output.checkpoints
-    thinned = steps // kept.keep_every if kept.keep_every and kept.every_steps and steps else 0
+    checkpoints = config.output.checkpoints
+    thinned = (
+        steps // checkpoints.keep_every
+        if checkpoints.keep_every and checkpoints.every_steps and steps
+        else 0
+    )
     return OutputSize(
         sum(map(values, names)),
         sum(map(coefficients, jax.tree.leaves(simulation.template))),
         snapshots_of(config, steps),
-        kept.keep_last + thinned,
+        checkpoints.keep_last + thinned,
     )
 
 

@@ -153,56 +153,58 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     """The configuration with the missing ones of nodes, GPUs or cores, and time, planned for the
     device `device`; and lines that state the suggestion, or that given settings are too small.
     `site` holds the settings of the site."""
-    given = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
-    found = machine(device, "device")
-    devices = _devices(config, found, given)
+    settings = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
+    target = machine(device, "device")
+    devices = _devices(config, target, settings)
     if devices is None:
-        return config, [f"warning: {config.name} fits on no number of {found.name} devices"]
+        return config, [f"warning: {config.name} fits on no number of {target.name} devices"]
     try:
         known = config.time.dt or config.time.steps
         steps = fixed_steps(config) if known else Steps(None, "dt follows from the flow")
-        plan = Plan(config, found, devices, steps)
+        plan = Plan(config, target, devices, steps)
     except UserError as error:
         return config, [f"warning: {error}"]
     lines = []
     if not plan.fits:
-        more = fewest_devices(config, found, devices, plan.beside)
+        more = fewest_devices(config, target, devices, plan.beside)
         cure = f"{more} would suffice" if more is not None else "no number of devices would suffice"
         lines.append(
             f"warning: {config.name} needs {size(plan.step.largest)} on each of {devices} "
-            f"{device_words(found, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
+            f"{device_words(target, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
         )
     wanted: dict[str, object] = dict(plan.ask())
-    sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
+    sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & settings.keys()
     if sized:
         wanted = {k: v for k, v in wanted.items() if k == "time"}
         if "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
-            each = given.get("gpus_per_node") or prod(
-                v for k in ("tasks_per_node", "cpus_per_task") if isinstance(v := given.get(k), int)
+            each = settings.get("gpus_per_node") or prod(
+                v
+                for k in ("tasks_per_node", "cpus_per_task")
+                if isinstance(v := settings.get(k), int)
             )
             wanted = {"nodes": ceil(plan.devices / int(str(each))), **wanted}
-    if "time" in given:
+    if "time" in settings:
         wanted.pop("time", None)
     if wanted:
         steps = plan.steps.count
         asked = " ".join(flags(wanted))
         why = f"{seconds_text(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(
-            f"suggested by simulator plan for {devices} {device_words(found, devices)}: {asked} ({why})"
+            f"suggested by simulator plan for {devices} {device_words(target, devices)}: {asked} ({why})"
         )
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 
 
-def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int | None:
+def _devices(config: RunConfig, target: Machine, settings: dict[str, object]) -> int | None:
     if config.devices.count != "auto":
         return config.devices.count
-    keys = ("gpus_per_node",) if found.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
-    numbers = [value for key in keys if isinstance(value := given.get(key), int)]
+    keys = ("gpus_per_node",) if target.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
+    numbers = [value for key in keys if isinstance(value := settings.get(key), int)]
     each = prod(numbers) if numbers else None
-    nodes = given.get("nodes")
+    nodes = settings.get("nodes")
     if isinstance(nodes, int):
-        return nodes * (each or found.per_node)
-    fewest = fewest_devices(config, found)
+        return nodes * (each or target.per_node)
+    fewest = fewest_devices(config, target)
     if fewest is None or each is None:
         return fewest
     return ceil(fewest / each) * each

@@ -210,8 +210,8 @@ def estimate(config: RunConfig, key: Programs) -> Estimate:
 
 
 @lru_cache(maxsize=1024)
-def _traced(given: Programs) -> tuple[tuple[str, ...], int]:
+def _traced(key: Programs) -> tuple[tuple[str, ...], int]:
     """(columns of diagnostics.csv, bytes of the state)."""
-    step = Step(given.config)
+    step = Step(key.config)
     names = tuple(name for name in step.simulation.columns if name != "rate")
     return ("step", "time", "dt", *names, "cfl"), round(step.state)

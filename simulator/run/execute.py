@@ -171,8 +171,10 @@ class _Run:
         name = describe(self.cluster.process_id, self.cluster.num_processes)
         chosen: Path | None = None
         if decision.action is Action.CONTINUE:
-            found = self.cluster.together(lambda: find_start(self.config, self.choices, self.log))
-            chosen = Path(found) if found else None
+            checkpoint = self.cluster.together(
+                lambda: find_start(self.config, self.choices, self.log)
+            )
+            chosen = Path(checkpoint) if checkpoint else None
             if chosen is None:
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
@@ -348,8 +350,8 @@ class StateFile:
         existing file."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
-            kept = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
-            self._state = replace(self._state, **{name: getattr(state, name) for name in kept})
+            fields = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
+            self._state = replace(self._state, **{name: getattr(state, name) for name in fields})
 
     def begin(self, first_time: float, first_step: int, *, continued: bool) -> None:
         """The run began at `first_time`; this start takes its steps from `first_step` on."""

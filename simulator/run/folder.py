@@ -103,7 +103,7 @@ class Decision:
 
 def decide(
     path: Path,
-    found: Found,
+    content: Found,
     state: RunState | None = None,
     differences: Sequence[Difference] = (),
     *,
@@ -122,9 +122,9 @@ def decide(
     def refused(why: str) -> Decision:
         return Decision(Action.REFUSE, (f"{path}: {why}",))
 
-    if found is Found.FOREIGN:
+    if content is Found.FOREIGN:
         return refused("not a run of this program; choose another folder with --output DIR")
-    if found in (Found.ABSENT, Found.EMPTY):
+    if content in (Found.ABSENT, Found.EMPTY):
         return Decision(Action.START)
     if overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
@@ -134,15 +134,15 @@ def decide(
             f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or with the "
             f"change: simulator resume {path} {_allowing(frozen)}"
         )
-    if found is Found.PREPARED:
+    if content is Found.PREPARED:
         return Decision(Action.START, lines)
     # The simulation time before which the run cannot end any more.
-    reached = state and (state.time if found is Found.FINISHED else state.last_checkpoint_time)
+    reached = state and (state.time if content is Found.FINISHED else state.last_checkpoint_time)
     if stop is not None and reached is not None and stop < reached and lines:
         return refused(
             f"time.stop: {stop:g} lies before t = {reached:g}, which the run has reached; give a later one"
         )
-    if found is Found.FINISHED and not lines:
+    if content is Found.FINISHED and not lines:
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
         line = f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again"
         return Decision(Action.FINISHED, (line,))
@@ -267,21 +267,21 @@ def claim(
     `RunLock.acquire`."""
     folder.create()
     try:
-        held = RunLock.acquire(folder.path, environ, **lock)
+        acquired = RunLock.acquire(folder.path, environ, **lock)
     except OSError as error:
         raise refusal(with_path(error, folder.path), "output.directory: ") from None
     try:
         decided = decision()
         decided.raise_if_refused()
     except BaseException:
-        held.release()
+        acquired.release()
         raise
     if decided.action is Action.FINISHED:
-        held.release()
+        acquired.release()
         return None, decided
     if decided.clear:
         folder.clear()
-    return held, decided
+    return acquired, decided
 
 
 def belongs_to(key: str, allowed: str) -> bool:

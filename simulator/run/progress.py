@@ -269,24 +269,24 @@ def _resolution(table: Path) -> list[str]:
 
 def sizes_of_results(folder: Path) -> list[tuple[str, str]]:
     """The results in the folder of a run, each with its size."""
-    found: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     for name in ("diagnostics.csv", *(f"{name}.h5" for name in series_names(folder))):
         path = folder / name
         if path.exists():
-            whole = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
+            total = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
             if path.suffix == ".csv":
                 with path.open(
                     "rb"
                 ) as file:  # read line by line, because the table of a long run may be large
                     rows = sum(1 for _ in file) - 1
-                whole = f"{rows} row{'s' * (rows != 1)}, {whole}"
-            found.append((name, whole))
+                total = f"{rows} row{'s' * (rows != 1)}, {total}"
+            results.append((name, total))
     for name in ("snapshots", "checkpoints"):
         if saved := committed(folder / name):
             largest = max(map(_bytes, saved))
-            whole = _bytes(folder / name)
-            found.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(whole)} in all"))
-    return found
+            total = _bytes(folder / name)
+            results.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(total)} in all"))
+    return results
 
 
 def _bytes(path: Path) -> int:

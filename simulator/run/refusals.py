@@ -72,14 +72,14 @@ def decision_of(
 ) -> Decision:
     """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
-    found = folder.found()
+    content = folder.found()
     file = folder.path / CONFIG
-    old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
+    old = content in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
     return decide(
         folder.path,
-        found,
+        content,
         state,
         differences,
         stop=config.time.stop,
@@ -146,9 +146,9 @@ def check_memory(simulation: Simulation) -> None:
     of = f"{' x '.join(map(str, shape))} in {config.precision} precision needs {least}"
     cures = [f"grid.shape: {smaller}"] if smaller else []
     if (crowd := _crowd(simulation, state)) is not None:
-        key, name, count, held = crowd
+        key, name, count, bytes_ = crowd
         # The memory of a step is proportional to the arrays that it advances.
-        fit = int(count * (free * state / needs - (state - held)) / held)
+        fit = int(count * (free * state / needs - (state - bytes_)) / bytes_)
         of = f"{count} {name} are most of the {least} that a step needs"
         cures = [f"count: {fit}"] if fit > 0 else []
     cures.append(f"{_counted(ceil(needs / free * devices))} like these")
@@ -162,17 +162,17 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
     """If particles are most of the `state` (bytes): the key of the largest species' number, its
     name, that number, and its bytes on a device."""
     sets = simulation.template.particles
-    held = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
-    if 2 * sum(held.values()) < state:
+    sizes = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
+    if 2 * sum(sizes.values()) < state:
         return None
-    name = max(held, key=lambda name: held[name])
+    name = max(sizes, key=lambda name: sizes[name])
     of_model = name in simulation.model.populations
     block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
     return (
         f"{block}.{list(names).index(name)}.count",
         name,
         simulation.populations[name].count,
-        held[name],
+        sizes[name],
     )
 
 

@@ -75,12 +75,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.counts:
-            given = {
+            lists = {
                 event.name: event.every if isinstance(event.every, tuple) else ()
                 for event in self.events
             }
             counts = {
-                name: 1 + bisect_right(times, self.start_time) for name, times in given.items()
+                name: 1 + bisect_right(times, self.start_time) for name, times in lists.items()
             }
             object.__setattr__(self, "counts", counts)
 
@@ -178,12 +178,12 @@ class Schedule:
         )
         fresh = fresh.passed(time, dt)
         planned = {event.name: _plain(event.every) for event in events}
-        kept = {
+        stored = {
             name: int(count)
             for name, (every, count) in state["next"].items()
             if planned.get(name) == every
         }
-        return replace(fresh, counts={**fresh.counts, **kept})
+        return replace(fresh, counts={**fresh.counts, **stored})
 
     def _next(self, event: Event) -> float:
         return math.inf if event.every is None else self._nth(event.every, self.counts[event.name])

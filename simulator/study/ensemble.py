@@ -124,14 +124,14 @@ class Member(Simulation):
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
         self._ensemble = ensemble
         self._number = number
-        whole = ensemble.simulation
+        common = ensemble.simulation
         # In the place of the programs that a simulation compiles for itself.
         shared = {name: self._shared(name) for name in ("diagnostics", "spectra")}
         vars(self).update(
             {name: program for name, program in shared.items() if program is not None}
         )
-        own = partial(ensemble.advance, number)
-        vars(self).update(advance=own, columns=whole.columns, are_finite=whole.are_finite)
+        advance = partial(ensemble.advance, number)
+        vars(self).update(advance=advance, columns=common.columns, are_finite=common.are_finite)
 
     def _shared(self, name: str) -> Any:
         """The program that measures `name`, shared by all runs, with this run's values; None if

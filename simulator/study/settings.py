@@ -92,8 +92,8 @@ class Distribution(Settings):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        keys = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(keys) != 1:
             raise ValueError(
                 f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}"
             )

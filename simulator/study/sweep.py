@@ -214,15 +214,15 @@ class Sweep(PlannedSweep, Shown):
                 items if len(items) < 7 else [*items[:5], f"... {len(items)} values"]
             )
         rows["all runs"] = self.common
-        done = [
+        finished = [
             run
             for run, status in zip(self.runs, statuses, strict=True)
             if status.stage is MemberState.DONE
         ]
-        frames = open_run(done[0].folder).snapshots if done else []
+        frames = open_run(finished[0].folder).snapshots if finished else []
         for name, field in (frames[0] if frames else {}).items():
             rows[name] = (
-                f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
+                f"(run, time, ...) = {(len(finished), len(frames), *field.shape)} {field.dtype}"
             )
         return f"sweep {self.name}", rows
 
@@ -274,10 +274,10 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
             config = base.config(_overrides(assignment, file))
             if "dataset" in settings.model_fields_set:
                 config = _for_learning(config)
-            whole = mappings.of(config)
-            key = Programs(config, whole)
+            mapping = mappings.of(config)
+            key = Programs(config, mapping)
             needs = estimate(config, key)
-            resolved.append(_Resolved(config, whole, needs, _alike(key, whole)))
+            resolved.append(_Resolved(config, mapping, needs, _alike(key, mapping)))
         except UserError as error:
             mistakes |= dict.fromkeys(error.args)
     if mistakes:
@@ -285,13 +285,13 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
     return resolved
 
 
-def _alike(key: Programs, whole: Mapping[str, Any]) -> str:
+def _alike(key: Programs, mapping: Mapping[str, Any]) -> str:
     begun = [
         (name, zero_or_number(item))
-        for name, item in leaves(whole["initial"])
+        for name, item in leaves(mapping["initial"])
         if not name.endswith("seed")
     ]
-    output = whole["output"] | {"directory": None}
+    output = mapping["output"] | {"directory": None}
     return sys.intern(json.dumps([key.text, begun, output], default=str))
 
 
