@@ -69,7 +69,7 @@ def own_names(series: Iterable[str]) -> frozenset[str]:
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
 
-class Found(StrEnum):
+class FolderContent(StrEnum):
     """The kind of content at the path of a run folder."""
 
     ABSENT = "absent"
@@ -103,7 +103,7 @@ class Decision:
 
 def decide(
     path: Path,
-    content: Found,
+    content: FolderContent,
     state: RunState | None = None,
     differences: Sequence[Difference] = (),
     *,
@@ -122,9 +122,9 @@ def decide(
     def refused(why: str) -> Decision:
         return Decision(Action.REFUSE, (f"{path}: {why}",))
 
-    if content is Found.FOREIGN:
+    if content is FolderContent.FOREIGN:
         return refused("not a run of this program; choose another folder with --output DIR")
-    if content in (Found.ABSENT, Found.EMPTY):
+    if content in (FolderContent.ABSENT, FolderContent.EMPTY):
         return Decision(Action.START)
     if overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
@@ -134,15 +134,17 @@ def decide(
             f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or with the "
             f"change: simulator resume {path} {_allowing(frozen)}"
         )
-    if content is Found.PREPARED:
+    if content is FolderContent.PREPARED:
         return Decision(Action.START, lines)
     # The simulation time before which the run cannot end any more.
-    reached = state and (state.time if content is Found.FINISHED else state.last_checkpoint_time)
+    reached = state and (
+        state.time if content is FolderContent.FINISHED else state.last_checkpoint_time
+    )
     if stop is not None and reached is not None and stop < reached and lines:
         return refused(
             f"time.stop: {stop:g} lies before t = {reached:g}, which the run has reached; give a later one"
         )
-    if content is Found.FINISHED and not lines:
+    if content is FolderContent.FINISHED and not lines:
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
         line = f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again"
         return Decision(Action.FINISHED, (line,))
@@ -166,13 +168,13 @@ class RunFolder:
 
     path: Path
 
-    def found(self) -> Found:
+    def content(self) -> FolderContent:
         if not os.path.exists(self.path):
-            return Found.ABSENT
+            return FolderContent.ABSENT
         # No run belongs into the user's home folder or a parent of it, even if that is empty.
         home = Path(os.path.realpath(os.path.expanduser("~")))
         if not self.path.is_dir() or home.is_relative_to(os.path.realpath(self.path)):
-            return Found.FOREIGN
+            return FolderContent.FOREIGN
         try:  # a parameter study may lie in a run folder but is no part of the run
             entries = (
                 e for e in self.path.iterdir() if read_json(e / PLAN).get("program") != SWEEP
@@ -181,22 +183,22 @@ class RunFolder:
         except OSError as error:
             raise refusal(error, "output.directory: ") from None
         if all(_AROUND.fullmatch(name) for name in names):
-            return Found.EMPTY
+            return FolderContent.EMPTY
         if CONFIG not in names:
             ours = all(name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names)
             begun = LEDGER in names or read_state(self.path) is not None
-            return Found.EMPTY if begun and ours else Found.FOREIGN
+            return FolderContent.EMPTY if begun and ours else FolderContent.FOREIGN
         if STATE in names:
             state = read_state(self.path)
             if state is None:
-                return Found.FOREIGN
-            return Found.FINISHED if state.state == "finished" else Found.UNFINISHED
+                return FolderContent.FOREIGN
+            return FolderContent.FINISHED if state.state == "finished" else FolderContent.UNFINISHED
         series = series_names(self.path)
         expected = own_names(series)
         if not all(name in expected or _AROUND.fullmatch(name) for name in names):
-            return Found.FOREIGN
+            return FolderContent.FOREIGN
         results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
-        return Found.UNFINISHED if names & results else Found.PREPARED
+        return FolderContent.UNFINISHED if names & results else FolderContent.PREPARED
 
     def create(self) -> None:
         """Make the folder if it is missing. Raises UserError if the folder cannot be made."""

@@ -25,7 +25,7 @@ from simulator.plan.fitting import NICE
 from simulator.run.folder import (
     Action,
     Decision,
-    Found,
+    FolderContent,
     RunFolder,
     computed_with,
     decide,
@@ -72,9 +72,12 @@ def decision_of(
 ) -> Decision:
     """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
-    content = folder.found()
+    content = folder.content()
     file = folder.path / CONFIG
-    old = content in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
+    old = (
+        content in (FolderContent.PREPARED, FolderContent.UNFINISHED, FolderContent.FINISHED)
+        and not overwrite
+    )
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
     return decide(

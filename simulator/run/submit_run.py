@@ -15,7 +15,7 @@ from simulator.config import RunConfig, diff_configs, dump_config, load_config, 
 from simulator.config.blocks import REMOVES
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.run.folder import Action, Found, RunFolder
+from simulator.run.folder import Action, FolderContent, RunFolder
 from simulator.run.progress import program
 from simulator.run.refusals import may_run
 from simulator.run.run_status import look_at, remember_job
@@ -62,8 +62,8 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         raise UserError(
             f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}"
         )
-    content = RunFolder(folder).found()
-    fresh = content in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
+    content = RunFolder(folder).content()
+    fresh = content in (FolderContent.ABSENT, FolderContent.EMPTY, FolderContent.PREPARED)
     resources, prologue = wishes(config.slurm, site)
     shape = " x ".join(map(str, config.grid.shape))
     nodes = resources.nodes or 1

@@ -26,7 +26,7 @@ from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import State, outputs
 from simulator.run.execute import execute
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import FolderContent, RunFolder
 from simulator.run.log import RunLog
 from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
@@ -199,7 +199,7 @@ def _run(
                 if signals.received:
                     code = 3
                     return
-                if RunFolder(folder).found() is Found.FINISHED:
+                if RunFolder(folder).content() is FolderContent.FINISHED:
                     code = 0
                     return
                 simulation = Member(config, ensemble, number, RunInputs(folder / "inputs"), log.say)

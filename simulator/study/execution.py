@@ -19,7 +19,7 @@ from simulator.config import load_config
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.command import allocated, run_config
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import FolderContent, RunFolder
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
 from simulator.run.progress import program
@@ -160,7 +160,7 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
         run = partial(run_config, config, args, allocation)
         if (allocation and allocation.process_id > 0) or RunFolder(
             folder
-        ).found() is Found.FINISHED:
+        ).content() is FolderContent.FINISHED:
             return run()
         return _noted(run, folder, environ)
 

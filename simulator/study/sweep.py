@@ -34,7 +34,7 @@ from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
-from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
+from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
@@ -391,14 +391,14 @@ def _collected(
 def _freeze(run: SweepRun, text: str) -> list[str]:
     """Writes `text`, the run's configuration, unless the run is finished; returns lines about changed
     keys."""
-    stage = RunFolder(run.folder).found()
-    if stage is Found.FOREIGN:
+    stage = RunFolder(run.folder).content()
+    if stage is FolderContent.FOREIGN:
         raise UserError(f"{run.folder}: not a run of this program; move it away")
     path = run.folder / CONFIG
-    if stage is Found.FINISHED or (path.exists() and path.read_text() == text):
+    if stage is FolderContent.FINISHED or (path.exists() and path.read_text() == text):
         return []
     lines: list[str] = []
-    if stage is Found.UNFINISHED:
+    if stage is FolderContent.UNFINISHED:
         old = load_config(path, check_files=False)
         lines = [
             f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}"
