@@ -92,8 +92,9 @@ class AppendedFile:
     def close(self) -> None:
         """Close the file; `mark` keeps its value."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            descriptor = self._descriptor
             self._descriptor = None
+            os.close(descriptor)
 
 
 def checksum(

@@ -19,7 +19,7 @@ from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
 from simulator.learn.dataset import check_alike, frame_times
 from simulator.physics.models import State, outputs
-from simulator.run.schedule import Event, Schedule, events
+from simulator.run.schedule import Event, Moment, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
@@ -284,8 +284,9 @@ def _stops(planned: tuple[Event, ...], stop: float, begin: float, frames: int) -
         if "snapshots" in due:
             stops.append([])
         stops[-1].append(schedule.next_aligned(dt))
-        due = schedule.due(1, stops[-1][-1], dt)
-        schedule = schedule.passed(stops[-1][-1], dt)
+        moment = Moment(1, stops[-1][-1], dt)
+        due = schedule.due(moment)
+        schedule = schedule.passed(moment)
     return stops
 
 

@@ -27,7 +27,7 @@ from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
 from simulator.run.folder import Action, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
-from simulator.run.loop import Calls, Loop, Moment, Outcome
+from simulator.run.loop import Calls, Loop, Outcome
 from simulator.run.prepare import (
     Choices,
     find_start,
@@ -39,6 +39,7 @@ from simulator.run.prepare import (
 from simulator.run.progress import Progress, redshift_of, summary, typed
 from simulator.run.refusals import check_memory, decision_of
 from simulator.run.run_status import job_of
+from simulator.run.schedule import Moment
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.simulation import provenance
 from simulator.simulation.advance import Until
@@ -216,7 +217,7 @@ class _Run:
                 # The write checks the lock: after a takeover the log belongs to another start, too.
                 output.write(lambda: self.state_file.running(moment))
                 if output.trouble is None:
-                    progress.update(moment.step, moment.time, moment.dt)
+                    progress.update(moment)
 
             with self.spent.on("compilation"):
                 ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
@@ -395,6 +396,4 @@ class StateFile:
 
     def failed(self, reason: str) -> None:
         """Write the state of a run that has failed, with its last known position."""
-        self.write(
-            "failed", Moment(self._state.step, self._state.time, self._state.dt, 0.0), reason
-        )
+        self.write("failed", Moment(self._state.step, self._state.time, self._state.dt), reason)

@@ -22,7 +22,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
 from simulator.run.folder import RunFolder, check_restored
 from simulator.run.log import RunLog
-from simulator.run.schedule import Schedule, events
+from simulator.run.schedule import Moment, Schedule, events
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
@@ -138,11 +138,8 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
         # from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
-    time = float(state.time)
-    dt = float(state.dt)
-    return Schedule.restored(
-        planned, settings.stop, stored["schedule"], time, dt, settings.max_steps
-    )
+    moment = Moment(int(state.step), float(state.time), float(state.dt))
+    return Schedule.restored(planned, settings.stop, stored["schedule"], moment, settings.max_steps)
 
 
 def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:

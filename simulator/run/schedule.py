@@ -14,10 +14,24 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from simulator.config.blocks import EVENT_TOLERANCE, CheckpointSettings, OutputSettings
 from simulator.measure import Cadence, requested
+
+
+class Moment(NamedTuple):
+    """The position of a run: the values of the state's clock, on the host."""
+
+    step: int
+    time: float
+    dt: float
+    steps_per_second: float = 0.0
+
+    @property
+    def limit(self) -> float:
+        """Times up to this one count as reached."""
+        return self.time + EVENT_TOLERANCE * self.dt
 
 
 @dataclass(frozen=True)
@@ -84,40 +98,39 @@ class Schedule:
             }
             object.__setattr__(self, "counts", counts)
 
-    def finished(self, step: int, time: float, dt: float) -> bool:
+    def finished(self, moment: Moment) -> bool:
         """Whether the run ends with this state."""
-        out_of_steps = self.max_steps is not None and step - self.start_step >= self.max_steps
-        return out_of_steps or self.stop_time <= time + EVENT_TOLERANCE * dt
+        taken = moment.step - self.start_step
+        out_of_steps = self.max_steps is not None and taken >= self.max_steps
+        return out_of_steps or self.stop_time <= moment.limit
 
-    def due(self, step: int, time: float, dt: float) -> tuple[str, ...]:
-        """Names of the events due by step or simulation time at the end of a step of length `dt`.
+    def due(self, moment: Moment) -> tuple[str, ...]:
+        """Names of the events due by step or simulation time at the end of a step.
 
         Take the events in this order, then continue with the schedule `passed`."""
-        planned = self.planned(step, time, dt)
-        last = self.finished(step, time, dt)
+        planned = self.planned(moment)
+        last = self.finished(moment)
         return tuple(
             event.name for event in self.events if event.name in planned or (event.last and last)
         )
 
-    def planned(self, step: int, time: float, dt: float) -> tuple[str, ...]:
+    def planned(self, moment: Moment) -> tuple[str, ...]:
         """The events `due` without those that are due only because the run ends here."""
-        if step == self.start_step:
+        taken = moment.step - self.start_step
+        if taken == 0:
             return tuple(event.name for event in self.events if event.first)
-        limit = time + EVENT_TOLERANCE * dt
         return tuple(
             event.name
             for event in self.events
-            if self._next(event) <= limit
-            or (event.every_steps and (step - self.start_step) % event.every_steps == 0)
+            if self._next(event) <= moment.limit
+            or (event.every_steps and taken % event.every_steps == 0)
         )
 
-    def passed(self, time: float, dt: float) -> Self:
+    def passed(self, moment: Moment) -> Self:
         """The schedule after the events due at this state: the next time of each event lies beyond
         the state."""
-        limit = time + EVENT_TOLERANCE * dt
-        return replace(
-            self, counts={event.name: self._count_beyond(event, limit) for event in self.events}
-        )
+        counts = {event.name: self._count_beyond(event, moment.limit) for event in self.events}
+        return replace(self, counts=counts)
 
     def next_aligned(self, dt: float) -> float:
         """The time at which a step has to end exactly: the time of the next aligned event, or the
@@ -161,14 +174,13 @@ class Schedule:
         events: Sequence[Event],
         stop_time: float,
         state: Mapping[str, Any],
-        time: float,
-        dt: float,
+        moment: Moment,
         max_steps: int | None = None,
     ) -> Self:
-        """The schedule of a run that continues at `time`, after the events of that state.
+        """The schedule of a run that continues at `moment`, after the events of that state.
 
         An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a
-        new or changed event counts from the run's start and is next due beyond `time`."""
+        new or changed event counts from the run's start and is next due beyond `moment`."""
         fresh = cls(
             tuple(events),
             stop_time,
@@ -176,7 +188,7 @@ class Schedule:
             int(state["start_step"]),
             max_steps,
         )
-        fresh = fresh.passed(time, dt)
+        fresh = fresh.passed(moment)
         planned = {event.name: _plain(event.every) for event in events}
         stored = {
             name: int(count)
