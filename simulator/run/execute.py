@@ -24,12 +24,11 @@ from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
-from simulator.run.folder import Action, Decision, RunFolder, claim
+from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Calls, Loop, Outcome
 from simulator.run.prepare import (
-    Choices,
     find_start,
     forget_after,
     headline,
@@ -51,12 +50,11 @@ from simulator.words import short
 STEPS = "the loop over steps"
 _NO_MEMORY = "RESOURCE_EXHAUSTED"  # The status in the message of JAX's error.
 _LESS_MEMORY = "Use more devices or a coarser grid; simulator plan shows what the run needs"
-_USUAL = Choices()
 
 
 def execute(
     simulation: Simulation,
-    choices: Choices = _USUAL,
+    choices: Choices = USUAL,
     log: RunLog | None = None,
     signals: SignalFlags | None = None,
     claimed: Callable[[], object] = lambda: None,
@@ -158,7 +156,7 @@ class _Run:
         return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
 
     def _look(self) -> Decision:
-        return decision_of(self.config, overwrite=self.choices.overwrite, allow=self.choices.allow)
+        return decision_of(self.config, self.choices)
 
     def _claim(self) -> Decision:
         self.lock, decision = claim(

@@ -38,10 +38,8 @@ from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
-_INDICES = (
-    "snapshots.vtkhdf",
-    "report.html",
-)  # Files derived from other files; the ledger does not record them.
+# Files derived from other files; the ledger does not record them.
+_INDICES = ("snapshots.vtkhdf", "report.html")
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
@@ -88,6 +86,19 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
+class Choices:
+    """How `run` treats an existing folder."""
+
+    overwrite: bool = False
+    allow: Collection[str] = ()
+    """Frozen keys whose values may differ from those of the earlier start."""
+    command: Sequence[str] = ()
+
+
+USUAL = Choices()
+
+
+@dataclass(frozen=True)
 class Decision:
     """An action, and the lines that explain the action; with `clear` the earlier run is removed
     first."""
@@ -108,16 +119,12 @@ def decide(
     differences: Sequence[Difference] = (),
     *,
     stop: float | None = None,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
+    choices: Choices = USUAL,
 ) -> Decision:
-    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change
-    all the same."""
-    changed = [difference for difference in differences if difference[3] != "free"]
-    frozen = _frozen(differences, allow)
-    lines = tuple(
-        f"{key}: {value_words(old)} -> {value_words(new)}" for key, old, new, _ in changed
-    )
+    """The decision table. `stop` is the new `time.stop`."""
+    changed = [difference for difference in differences if difference.change is not Change.FREE]
+    frozen = _frozen(differences, choices.allow)
+    lines = tuple(f"{d.key}: {value_words(d.old)} -> {value_words(d.new)}" for d in changed)
 
     def refused(why: str) -> Decision:
         return Decision(Action.REFUSE, (f"{path}: {why}",))
@@ -126,7 +133,7 @@ def decide(
         return refused("not a run of this program; choose another folder with --output DIR")
     if content in (FolderContent.ABSENT, FolderContent.EMPTY):
         return Decision(Action.START)
-    if overwrite:
+    if choices.overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
     if frozen:
         return refused(
@@ -328,11 +335,8 @@ def computed_with(config_file: Path) -> RunConfig:
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:
             stored = stored_config(checkpoint)
-        except (
-            RunFailure,
-            UserError,
-        ):  # damaged or of another version, so no run continues from it
-            continue
+        except (RunFailure, UserError):
+            continue  # damaged or of another version, so no run continues from it
         frozen = {} if stored is None else {block: getattr(stored, block) for block in FROZEN}
         return config.model_copy(update=frozen)
     return config
@@ -353,7 +357,7 @@ def _frozen(differences: Sequence[Difference], allow: Collection[str]) -> list[D
     return [
         d
         for d in differences
-        if d[3] == Change.FROZEN and not any(belongs_to(d[0], a) for a in allow)
+        if d.change is Change.FROZEN and not any(belongs_to(d.key, key) for key in allow)
     ]
 
 

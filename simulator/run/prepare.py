@@ -4,8 +4,8 @@ first state."""
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from simulator.archive.ledger import NAME as LEDGER
@@ -20,24 +20,13 @@ from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
-from simulator.run.folder import RunFolder, check_restored
+from simulator.run.folder import Choices, RunFolder, check_restored
 from simulator.run.log import RunLog
 from simulator.run.schedule import Moment, Schedule, events
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How `run` treats an existing folder."""
-
-    overwrite: bool = False
-    allow: tuple[
-        str, ...
-    ] = ()  # Frozen keys whose values may differ from those of the earlier start.
-    command: Sequence[str] = ()
 
 
 def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:

@@ -5,7 +5,7 @@ initial condition raise the same errors as in a run. Checks that depend on value
 initial state at rest, are left to the run."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
 from simulator.run.folder import (
+    USUAL,
     Action,
+    Choices,
     Decision,
     FolderContent,
     RunFolder,
@@ -47,36 +49,29 @@ FEW = (
 def may_run(
     config: RunConfig,
     processes: int = 1,
+    choices: Choices = USUAL,
     *,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
     growth: bool = False,
 ) -> Decision:
     """Whether `run` would start or continue the run, or find it finished. Raises UserError, with
     the place, if `run` would refuse the folder, or the configuration on any devices. Needs no
     device and writes nothing. For `growth` see `check_configuration`."""
-    decision = decision_of(config, overwrite=overwrite, allow=allow)
+    decision = decision_of(config, choices)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
-        check_configuration(
-            config,
-            processes,
-            None if decision.clear else RunFolder(config.output.directory).path / "inputs",
-            growth,
-        )
+        copies = None if decision.clear else Path(config.output.directory) / "inputs"
+        check_configuration(config, processes, copies, growth)
     return decision
 
 
-def decision_of(
-    config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()
-) -> Decision:
+def decision_of(config: RunConfig, choices: Choices = USUAL) -> Decision:
     """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
     content = folder.content()
     file = folder.path / CONFIG
     old = (
         content in (FolderContent.PREPARED, FolderContent.UNFINISHED, FolderContent.FINISHED)
-        and not overwrite
+        and not choices.overwrite
     )
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
@@ -86,8 +81,7 @@ def decision_of(
         state,
         differences,
         stop=config.time.stop,
-        overwrite=overwrite,
-        allow=allow,
+        choices=choices,
     )
 
 

@@ -26,9 +26,8 @@ from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import State, outputs
 from simulator.run.execute import execute
-from simulator.run.folder import FolderContent, RunFolder
+from simulator.run.folder import Choices, FolderContent, RunFolder
 from simulator.run.log import RunLog
-from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect

@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 
 from simulator.archive.run_state import RunState, percent, read_state, write_state
+from simulator.config import Change, Difference
 from simulator.errors import UserError
-from simulator.run.folder import Action, Decision, FolderContent, RunFolder, claim, decide
+from simulator.run.folder import (
+    USUAL,
+    Action,
+    Choices,
+    Decision,
+    FolderContent,
+    RunFolder,
+    claim,
+    decide,
+)
 
 pytestmark = pytest.mark.smoke
 
@@ -16,9 +26,9 @@ FINISHED = RunState("finished", 100, 1.0, 1.0, 100.0, 50.0, 0.01, last_checkpoin
 STOPPED = dataclasses.replace(
     FINISHED, state="stopped", step=40, time=0.4, last_checkpoint_time=0.3, reason="SIGTERM"
 )
-LATER_STOP = ("time.stop", 1.0, 2.0, "changeable")
-OTHER_VISCOSITY = ("model.viscosity", 1e-3, 2e-3, "frozen")
-MORE_DEVICES = ("devices.count", 1, 4, "free")
+LATER_STOP = Difference("time.stop", 1.0, 2.0, Change.CHANGEABLE)
+OTHER_VISCOSITY = Difference("model.viscosity", 1e-3, 2e-3, Change.FROZEN)
+MORE_DEVICES = Difference("devices.count", 1, 4, Change.FREE)
 PATH = Path("outputs/run")
 
 
@@ -83,7 +93,7 @@ def test_the_table(found, state, differences, action, says):
 
 @pytest.mark.parametrize("found", list(FolderContent))
 def test_overwrite_replaces_runs_and_nothing_else(found):
-    decision = decide(PATH, found, FINISHED, [OTHER_VISCOSITY], overwrite=True)
+    decision = decide(PATH, found, FINISHED, [OTHER_VISCOSITY], choices=Choices(overwrite=True))
     assert decision.clear is (
         found in (FolderContent.PREPARED, FolderContent.UNFINISHED, FolderContent.FINISHED)
     )
@@ -92,13 +102,19 @@ def test_overwrite_replaces_runs_and_nothing_else(found):
 
 def test_a_frozen_key_may_change_where_it_is_allowed():
     for allow in (["model.viscosity"], ["model"]):
-        decision = decide(PATH, FolderContent.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=allow)
+        decision = decide(
+            PATH, FolderContent.UNFINISHED, STOPPED, [OTHER_VISCOSITY], choices=Choices(allow=allow)
+        )
         assert (
             decision.action is Action.CONTINUE
             and "model.viscosity: 0.001 -> 0.002" in decision.lines
         )
     decision = decide(
-        PATH, FolderContent.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=["model.visc"]
+        PATH,
+        FolderContent.UNFINISHED,
+        STOPPED,
+        [OTHER_VISCOSITY],
+        choices=Choices(allow=["model.visc"]),
     )
     assert decision.action is Action.REFUSE
 
@@ -117,10 +133,7 @@ def test_a_frozen_key_may_change_where_it_is_allowed():
     ],
 )
 def test_an_end_before_what_is_reached_is_refused(found, state, stop, action):
-    assert (
-        decide(PATH, found, state, [("time.stop", 1.0, stop, "changeable")], stop=stop).action
-        is action
-    )
+    assert decide(PATH, found, state, [LATER_STOP._replace(new=stop)], stop=stop).action is action
 
 
 def make(folder, *names):
@@ -224,15 +237,18 @@ def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path
     assert RunFolder(tmp_path).content() is FolderContent.UNFINISHED
 
 
-def decided(folder: RunFolder, config: dict[str, str], **choices) -> Decision:
+def decided(folder: RunFolder, config: dict[str, str], choices: Choices = USUAL) -> Decision:
     """The decision on the folder of a configuration of words."""
     old = {}
-    if (folder.path / "config.yaml").exists() and "overwrite" not in choices:
+    if (folder.path / "config.yaml").exists() and not choices.overwrite:
         old = dict(
             line.split(": ") for line in (folder.path / "config.yaml").read_text().splitlines()
         )
-    differences = [(key, old[key], config[key], "frozen") for key in old if old[key] != config[key]]
-    return decide(folder.path, folder.content(), read_state(folder.path), differences, **choices)
+    changed = [key for key in old if old[key] != config[key]]
+    differences = [Difference(key, old[key], config[key], Change.FROZEN) for key in changed]
+    return decide(
+        folder.path, folder.content(), read_state(folder.path), differences, choices=choices
+    )
 
 
 def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
@@ -251,7 +267,9 @@ def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
     lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
     assert lock is not None and decision.action is Action.CONTINUE
     lock.release()
-    lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "32"}, overwrite=True))
+    lock, decision = claim(
+        folder, {}, lambda: decided(folder, {"grid": "32"}, Choices(overwrite=True))
+    )
     assert lock is not None and not (folder.path / "config.yaml").exists() and lock.still_mine()
     lock.release()
 
