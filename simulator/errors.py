@@ -4,7 +4,6 @@ Any other exception that escapes is a bug in this program and keeps its tracebac
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
 
 
 def printable(text: str) -> str:
@@ -53,7 +52,7 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str = ";") -> st
     return f", did you mean {similar}?" if similar else otherwise
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A user's value in the form in which messages echo it."""
     return shortened(
         {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)

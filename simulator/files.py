@@ -92,7 +92,8 @@ class AppendedFile:
     def close(self) -> None:
         """Close the file; `mark` keeps its value."""
         if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
+            descriptor = self._descriptor
+            self._descriptor = None
             os.close(descriptor)
 
 
@@ -100,7 +101,8 @@ def checksum(
     data: Iterable[bytes | memoryview], digest: xxhash.xxh3_64 | None = None
 ) -> tuple[int, str]:
     """Number of bytes in the pieces of `data`, and their xxh3, which `digest` computes."""
-    digest, size = digest or xxhash.xxh3_64(), 0
+    digest = digest or xxhash.xxh3_64()
+    size = 0
     for piece in data:
         digest.update(piece)
         size += memoryview(piece).nbytes
@@ -124,7 +126,8 @@ def write_durably(
     `journal.writing` is called right before the rename. Without `sync` a failure of the machine may
     damage the file. Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names `path`, and
     leaves no temporary file behind."""
-    digest, size = xxhash.xxh3_64(), 0
+    digest = xxhash.xxh3_64()
+    size = 0
     # A run and `verify` may write the same index at once, so temporary names are unique.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
@@ -159,7 +162,7 @@ def replace_file(
         sync_folder(path.parent)
 
 
-def replace_json(path: Path, content: Any, journal: Journal = UNRECORDED) -> None:
+def replace_json(path: Path, content: object, journal: Journal = UNRECORDED) -> None:
     """`replace_file` with `content` as indented JSON."""
     replace_file(path, json.dumps(content, indent=2) + "\n", journal)
 
@@ -201,10 +204,8 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-        ):  # some network file systems do not sync folders
+        # Some network file systems do not sync folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise with_path(error, path) from None
     finally:
         os.close(descriptor)
@@ -314,6 +315,5 @@ def reason(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return (
-        f"{type(error).__name__}: {error}".splitlines()[0] if str(error) else type(error).__name__
-    )
+    kind = type(error).__name__
+    return f"{kind}: {error}".splitlines()[0] if str(error) else kind

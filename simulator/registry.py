@@ -29,7 +29,8 @@ class Registry(Mapping[str, Part]):
     the name of another part."""
 
     def __init__(self, group: str, own: Mapping[str, Part], admit: Callable[[str, Any], Part]):
-        self.group, self._admit = group, admit
+        self.group = group
+        self._admit = admit
         self._own = {name: admit(name, part) for name, part in own.items()}
 
     @cached_property
@@ -69,7 +70,7 @@ class Registry(Mapping[str, Part]):
 def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:
     """The `admit` function of a registry of classes."""
 
-    def admit(name: str, part: Any) -> type[Part]:
+    def admit(name: str, part: object) -> type[Part]:
         if not (isinstance(part, type) and issubclass(part, base)):
             raise TypeError(
                 f"a subclass of {base.__module__}.{base.__qualname__} is needed, not {part!r}"

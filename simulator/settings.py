@@ -23,11 +23,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     Strict,
     ValidationInfo,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from simulator.errors import shortened, shown
 
@@ -46,13 +47,15 @@ class Settings(BaseModel):
         """The description of a field: that of its `Field`, else the string under it, read from the
         source on demand because reading all of them takes as long as a fifth of the imports of a
         command."""
-        given = cls.model_fields[name].description
-        return given or next(
+        description = cls.model_fields[name].description
+        return description or next(
             (m[name] for base in cls.__mro__ if name in (m := _strings_under_fields(base))), ""
         )
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Any:
         schema = handler(core_schema)
         for name, property in handler.resolve_ref_schema(schema).get("properties", {}).items():
             if meaning := cls.meaning(name):
@@ -69,14 +72,14 @@ def _strings_under_fields(cls: type) -> Mapping[str, str]:
         )
     except (OSError, TypeError):
         return {}
-    found = {}
+    descriptions = {}
     for pair in pairwise(source.body[0].body if source else ()):
         match pair:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
                 value=ast.Constant(value=str(text))
             ):
-                found[name] = inspect.cleandoc(text)
-    return found
+                descriptions[name] = inspect.cleandoc(text)
+    return descriptions
 
 
 def wrong(key: str, message: str) -> PydanticCustomError:
@@ -161,13 +164,13 @@ def evaluate_number(text: str) -> float:
         ) from None
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     if isinstance(value, bool):
         raise ValueError("a number is needed, not true or false")
     return evaluate_number(value) if isinstance(value, str) else value
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> Any:
     if isinstance(value, bool):
         raise ValueError("a whole number is needed, not true or false")
     if isinstance(value, str):
@@ -175,7 +178,7 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _seconds(value: Any) -> Any:
+def _seconds(value: object) -> Any:
     if isinstance(value, str) and (parts := re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", value)):
         if parts[2] not in _UNITS:
             raise ValueError(f"{shown(parts[2])} is not a unit of time; use s, min, h or d")
@@ -183,11 +186,12 @@ def _seconds(value: Any) -> Any:
     return _number(value)
 
 
-LARGEST, SMALLEST = (
-    1e50,
-    1e-50,
-)  # Of dimensional numbers: products of six are finite in double precision.
-LONGEST, SHORTEST = 1e30, 1e-30  # Of lengths and times: k^4 times two other numbers is finite.
+# Of dimensional numbers: products of six are finite in double precision.
+LARGEST = 1e50
+SMALLEST = 1e-50
+# Of lengths and times: k^4 times two other numbers is finite.
+LONGEST = 1e30
+SHORTEST = 1e-30
 
 
 def _within(least: float, most: float) -> AfterValidator:
@@ -235,9 +239,8 @@ Seconds = Annotated[
 ]
 """A wall-clock time: seconds, or `10min`, `2h`; from a millisecond to thirty years."""
 Integer = Annotated[int, BeforeValidator(_whole)]  # `1e6` is accepted, `true` and `'3'` are not.
-Count = Annotated[
-    int, Field(ge=1, le=10**12), BeforeValidator(_whole)
-]  # Such as a number of steps.
+# Such as a number of steps.
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
 Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]  # The extent of an array.
 Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]  # Such as a number of solitons.
 Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]  # Of random numbers.
@@ -247,7 +250,7 @@ def entries(needed: str, *lengths: int) -> BeforeValidator:
     """Validates that a value is a list with one of these `lengths`. `needed` is the beginning of
     the message."""
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, list | tuple) or len(value) not in lengths:
             raise ValueError(f"{needed}, not {shown(value)}")
         return value
@@ -259,9 +262,8 @@ Vector = Annotated[
     tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)
 ]
 """A number for each of x, y and z."""
-TWO_OR_THREE: Any = Field(
-    json_schema_extra={"minItems": 2, "maxItems": 3}
-)  # One entry for each axis.
+# One entry for each axis.
+TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})
 AxisVector = Annotated[
     tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)
 ]
@@ -270,11 +272,12 @@ grid."""
 Flag = Annotated[bool, Strict()]  # Without the texts and numbers that pydantic would convert.
 
 
-_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+_LONGEST_NAME = 255
+_LONGEST_PATH = 4095
 _ROOM_BELOW = 128  # Bytes that a run appends to the path of its folder, as for a temporary shard.
 
 
-def _expand(value: Any) -> str:
+def _expand(value: object) -> str:
     """The path `value` with `~` and environment variables expanded. Raises ValueError if `value` is
     not a path."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
@@ -302,15 +305,17 @@ def _possible(path: str, room: int = 0) -> Path:
         raise ValueError(f"a path is UTF-8 text, not {shown(path)}") from None
     except OSError:
         raise ValueError("the current folder is gone; change to another one") from None
-    whole = "the path", len(encoded), _LONGEST_PATH - room
-    part = "a file or folder name", max(map(len, encoded.split(b"/"))), _LONGEST_NAME
-    for what, length, most in (whole, part):
+    longest = max(map(len, encoded.split(b"/")))
+    for what, length, most in (
+        ("the path", len(encoded), _LONGEST_PATH - room),
+        ("a file or folder name", longest, _LONGEST_NAME),
+    ):
         if length > most:
             raise ValueError(f"{what} is {length} bytes long; at most {most} are possible")
     return Path(encoded.decode())
 
 
-def _input_path(value: Any, info: ValidationInfo) -> Path:
+def _input_path(value: object, info: ValidationInfo) -> Path:
     context = info.context or {}
     folder = value.folder if isinstance(value, RootedText) else context.get("folder", "")
     path = _possible(os.path.join(folder, _expand(value)))
@@ -319,7 +324,7 @@ def _input_path(value: Any, info: ValidationInfo) -> Path:
     return path
 
 
-def _output_path(value: Any) -> Path:
+def _output_path(value: object) -> Path:
     return _possible(_expand(value), _ROOM_BELOW)
 
 

@@ -4,7 +4,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-START, REST = "start", "the rest"
+START = "start"
+REST = "the rest"
 
 
 class Stopwatch:
@@ -42,6 +43,7 @@ class Stopwatch:
         return dict(self._parts)
 
     def _charge(self) -> None:
-        now, name = self._clock(), self._names[-1]
+        now = self._clock()
+        name = self._names[-1]
         self._parts[name] = self._parts.get(name, 0.0) + now - self._since
         self._since = now

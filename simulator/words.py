@@ -18,14 +18,14 @@ def size(count: float) -> str:
 
 def duration(seconds: float) -> str:
     """A duration in words: `42 s`, `3 min 20 s`, `5 h 03 min`, `2 d 4 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s" if seconds >= 10 or rounded == seconds else f"{seconds:.1f} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    if rounded < 86400:
+        return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
+    return f"{rounded // 86400} d {rounded % 86400 // 3600} h"
 
 
 def version_of(package: str = "simulator") -> str:
@@ -55,7 +55,7 @@ def aligned_lines(rows: Sequence[Sequence[str]], right: Container[int]) -> list[
     return ["  ".join(cells).rstrip() for cells in padded]
 
 
-def brief(item: Any) -> str:
+def brief(item: object) -> str:
     """A value as short text."""
     match item:
         case None:
@@ -71,18 +71,16 @@ def brief(item: Any) -> str:
     return str(item)
 
 
-def each_leaf(value: Any, change: Callable[[Any], Any]) -> Any:
+def each_leaf(value: object, change: Callable[[Any], Any]) -> Any:
     """Nested mappings and lists with `change` applied to every other value."""
     if isinstance(value, Mapping):
         return {key: each_leaf(item, change) for key, item in value.items()}
-    return (
-        [each_leaf(item, change) for item in value]
-        if isinstance(value, list | tuple)
-        else change(value)
-    )
+    if isinstance(value, list | tuple):
+        return [each_leaf(item, change) for item in value]
+    return change(value)
 
 
-def flat(block: Any, key: str = "") -> dict[str, Any]:
+def flat(block: object, key: str = "") -> dict[str, Any]:
     """Nested mappings as one mapping with dotted keys."""
     if not isinstance(block, Mapping):
         return {key: block}

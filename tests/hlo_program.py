@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from simulator.spectral.collectives import bytes_of_arrays, devices_of
+from peers.collectives import bytes_of_arrays, devices_of
 
 _NAME = re.compile(r"%([\w.\-]+)")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")

@@ -11,12 +11,12 @@ from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
+from peers.collectives import collectives
 
 from simulator.plan.cost_of_step import timed_in_rounds
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
-from simulator.spectral.collectives import collectives
 from simulator.spectral.request import random_array
 from simulator.words import size
 

@@ -163,10 +163,10 @@ def docs_command(args: argparse.Namespace) -> int:
 def _described(named: re.Match[str]) -> str:
     """Signature and first paragraph of an object of the package and of the members that a page shows."""
     module, _, name = named[1].rpartition(".")
-    found = getattr(import_module(module), name)
-    parts = [(name, found)]
+    described = getattr(import_module(module), name)
+    parts = [(name, described)]
     for member in re.findall(r"\w+", named[2].partition("members:")[2]):
-        parts.append((f"{name}.{member}", getattr(found, member, None)))
+        parts.append((f"{name}.{member}", getattr(described, member, None)))
     lines = [f"### {named[1]}", ""]
     for title, part in parts:
         signature = str(inspect.signature(part)) if callable(part) else ""

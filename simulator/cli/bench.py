@@ -32,8 +32,8 @@ def _shape(text: str) -> tuple[int, ...]:
 )
 def bench_step_command(args: argparse.Namespace) -> int:
     """Time, in turns, steps of CONFIG (by default a Taylor-Green vortex at 128^3), the transforms of a step alone and
-    its exchanges alone; read memory and collectives from the compiled program. A step that does not fit in memory is
-    refused before it starts, with a shape that fits.
+    its exchanges alone; read memory from the compiled program and exchanges from the trace of the step. A step that
+    does not fit in memory is refused before it starts, with a shape that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single"""
     from simulator.run.bench_step import time_and_report

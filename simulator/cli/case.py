@@ -205,8 +205,8 @@ def _further_keys(source: Path) -> str:
             or absent.match(key.path)
         ):
             continue
-        given = any(path.startswith(f"{key.path}.") for path in paths)
-        if given or (block == "forcing" and "forcing" not in document):
+        is_set = any(path.startswith(f"{key.path}.") for path in paths)
+        if is_set or (block == "forcing" and "forcing" not in document):
             continue
         start = f"#   {key.path}: {key.default or '(required)'}"
         text = f"{start:44}  {key.meaning}".rstrip()

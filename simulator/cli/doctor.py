@@ -3,11 +3,17 @@
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from simulator.cli.parser import BY_HAND, arg, command, config_arguments
+
+if TYPE_CHECKING:
+    from simulator.cluster import Allocation
+    from simulator.cluster.mesh import Device
+    from simulator.config import RunConfig
 
 
 @command(
@@ -38,10 +44,11 @@ def doctor_command(args: argparse.Namespace) -> int:
     if config is not None:
         check_devices(config, config.devices.count)
     with allocated(args) as allocation:
+        assert allocation is not None  # this command has no --processes
         return _examine(allocation, args, config)
 
 
-def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
+def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunConfig | None") -> int:
     from simulator.cluster import doctor
     from simulator.cluster.hardware import has_gpu_plugin
     from simulator.cluster.start import start
@@ -77,7 +84,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     return 1 if problems else 0
 
 
-def _transform(devices: Any) -> str:
+def _transform(devices: "Sequence[Device]") -> str:
     """Transforms one mode forward and back, on at least a plane per device; returns a line with the error."""
     import jax
     import jax.numpy as jnp
@@ -90,7 +97,7 @@ def _transform(devices: Any) -> str:
     length = 2 * np.pi
     transform = make_transform(Grid((n, n, n), (length, length, length), "two_thirds"), devices)
 
-    def error():
+    def error() -> jax.Array:
         x, y, z = transform.physical.coordinates()
         values = transform.physical.constrain(jnp.cos(2 * x + 3 * y - 5 * z))
         return transform.physical.max(

@@ -29,10 +29,10 @@ def _number(text: str) -> float:
 def _times(text: str) -> tuple[float, float]:
     low, colon, high = text.partition(":")
     try:
-        found = float(low) if low else -math.inf, float(high) if high else math.inf
-        if not colon or not found[0] <= found[1]:
+        interval = float(low) if low else -math.inf, float(high) if high else math.inf
+        if not colon or not interval[0] <= interval[1]:
             raise ValueError
-        return found
+        return interval
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"two times are needed, e.g. 3:5 or 3:, not {text!r}"
@@ -134,7 +134,7 @@ def movie_command(args: argparse.Namespace) -> int:
         raise UserError("simulator movie: --field and --render exclude one another")
     field = None if args.render else args.field or ""
     with progress_bar(f"{args.field or 'render'}: frames") as progress:
-        made = movie(
+        film = movie(
             args.run,
             field,
             axis=args.axis,
@@ -146,10 +146,10 @@ def movie_command(args: argparse.Namespace) -> int:
             progress=progress,
         )
     print(
-        f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB"
+        f"{film.path}  {film.frames} frames from {film.source}, {film.path.stat().st_size / 1e6:.2g} MB"
     )
-    if made.note:
-        print(made.note, file=sys.stderr)
+    if film.note:
+        print(film.note, file=sys.stderr)
     return 0
 
 
@@ -190,11 +190,11 @@ def render_command(args: argparse.Namespace) -> int:
         "camera.zoom": args.zoom,
     }
     asked |= {"size": args.size}
-    own = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
+    options = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
     labels = Labels(dict(open_run(args.run).config.get("model") or {}))
     for name, time, drawn in rendered_pictures(
-        Path(args.run), steps, [*args.overrides, *own], args.field
+        Path(args.run), steps, [*args.overrides, *options], args.field
     ):
         colours = {key.partition("/")[2]: table for key, table in drawn.items() if key != "image"}
         picture = partial(volume_picture, drawn["image"], labels.moment(time), colours)

@@ -70,9 +70,9 @@ def verify_command(args: argparse.Namespace) -> int:
     from simulator.archive.verify import verification
 
     files = problems = count = 0
-    found = verification(args.path)
+    checks = verification(args.path)
     with progress_bar(f"reading {args.path}") as progress:
-        for number, report in enumerate(found.reports, start=1):
+        for number, report in enumerate(checks.reports, start=1):
             count = count + (report.manifest is not None)
             files = files + len(report.files)
             problems += len(report.problems)
@@ -82,7 +82,7 @@ def verify_command(args: argparse.Namespace) -> int:
                 else report.lines()
             ):
                 print(line)
-            progress(number, found.total)
+            progress(number, checks.total)
     what = f"{problems} wrong" if problems else "all good"
     print(f"{count} snapshots and checkpoints, {files} files: {what}")
     return 1 if problems else 0
@@ -138,13 +138,13 @@ def _halos(runs: list[Path], overrides: list[str], args: argparse.Namespace) -> 
         raise UserError(f"--members: {members} has to be 2 or more; 20 is usual")
     for run in runs:
         last = {}
-        for path, found in find_halos(run, linking, members, overrides):
-            last[found.name] = path, found
-            print(f"{path}  {found.summary()}", flush=True)
-        for path, found in last.values():
+        for path, catalogue in find_halos(run, linking, members, overrides):
+            last[catalogue.name] = path, catalogue
+            print(f"{path}  {catalogue.summary()}", flush=True)
+        for path, catalogue in last.values():
             print(
                 "\n".join(
-                    ["", f"the first of {path.name}:", *aligned_lines(found.rows(), range(20))]
+                    ["", f"the first of {path.name}:", *aligned_lines(catalogue.rows(), range(20))]
                 )
             )
     return 0

@@ -28,7 +28,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().add_subparsers(**options)
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - it has overloads
-        self, args: Any = None, namespace: Any = None
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> Any:
         if self._has_commands or self._intermixing:
             return super().parse_known_args(args, namespace)
@@ -53,8 +53,8 @@ def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
 
     if output is None:
         return list(overrides)
-    kept = [override for override in overrides if not override.startswith("output.directory=")]
-    return [*kept, text_override("output.directory", output)]
+    others = [override for override in overrides if not override.startswith("output.directory=")]
+    return [*others, text_override("output.directory", output)]
 
 
 Execute = Callable[[argparse.Namespace], int]
@@ -117,7 +117,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     shown = sys.stdout.isatty()
     with Progress(console=Console(stderr=True), transient=True, redirect_stdout=shown) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda count, total: bar.update(task, completed=count, total=total)
 
 
 class Command(NamedTuple):
@@ -127,7 +127,9 @@ class Command(NamedTuple):
     commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
     about: str = ""  # The description and the example of a command with subcommands.
 
-    def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
+    def add_to(
+        self, subparsers: "argparse._SubParsersAction[CommandParser]", name: str
+    ) -> argparse.ArgumentParser:
         text = inspect.getdoc(self.execute) if self.execute else self.about
         description, _, example = (text or "").partition("\n\nexample: ")
         parser = subparsers.add_parser(

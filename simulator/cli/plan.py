@@ -23,11 +23,6 @@ from simulator.errors import UserError
         default="here",
     ),
     arg("--steps N", "number of steps of the run, if dt follows from the flow", type=int),
-    arg(
-        "--scaling",
-        "tables of predicted strong and weak scaling to 4096 devices",
-        action="store_true",
-    ),
     arg("--json", "print the plan as JSON", action="store_true"),
 )
 def plan_command(args: argparse.Namespace) -> int:
@@ -51,8 +46,7 @@ def plan_command(args: argparse.Namespace) -> int:
         this_machine,
     )
     from simulator.plan.machines import target_of
-    from simulator.plan.plan import strong, weak
-    from simulator.plan.plan_text import lines_of, plan_json, scaling_lines
+    from simulator.plan.plan_text import lines_of, plan_json
     from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
 
@@ -70,31 +64,23 @@ def plan_command(args: argparse.Namespace) -> int:
             else "--device here is one node; name a --device"
         )
         raise UserError(f"--nodes: {other}, or leave --nodes out")
-    if args.json and args.scaling:
-        raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
     devices = args.devices or (None if config.devices.count == "auto" else config.devices.count)
     if args.device == "here":
-        most = None if args.scaling else devices or most_devices(config, usable_cores())
-        found = this_machine(config, most)
+        target = this_machine(config, devices or most_devices(config, usable_cores()))
     else:
-        found = machine(args.device)
-        devices = args.nodes * found.per_node if args.nodes else devices
-    if args.scaling:
-        title = f"strong scaling of {config.name} on {found.name}, predicted"
-        print(*scaling_lines(strong(config, found), title), sep="\n")
-        print(*scaling_lines(weak(config, found), "\nweak scaling"), sep="\n")
-        return 0
-    if devices is None and found.measured:
-        devices = most_devices(config, found.per_node)
+        target = machine(args.device)
+        devices = args.nodes * target.per_node if args.nodes else devices
+    if devices is None and target.measured:
+        devices = most_devices(config, target.per_node)
     if devices is None:
-        devices = fewest_devices(config, found) or 1
-    Step(config, devices, found.platform, target_of(found)).begin()
+        devices = fewest_devices(config, target) or 1
+    Step(config, devices, target.platform, target_of(target)).begin()
     with ThreadPoolExecutor(1) as beside:  # counts the steps while programs are compiled
         counted = beside.submit(
             lambda: Steps(args.steps, "given") if args.steps else estimated_steps(config)
         )
-        plan = Plan(config, found, devices, fixed_steps(config))
+        plan = Plan(config, target, devices, fixed_steps(config))
         plan.refuse()
         _ = plan.largest_shape  # compiles a program too
     plan.steps = counted.result()

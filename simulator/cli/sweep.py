@@ -254,7 +254,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
     with DatasetWriter(sweep) as writer:
         with writer.beside():
-            code = run_missing(sweep, jobs=jobs, batch=True, whole=True)
+            code = run_missing(sweep, jobs=jobs, batch=True, same_groups=True)
         unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
         if unfinished:
             print(f"the data set is complete when all runs are done; {len(unfinished)} are not")

@@ -147,7 +147,7 @@ def _share_between_processes() -> None:
     if original.__module__ == __name__:
         return
 
-    def hashed(hash_obj: Any, accelerators: np.ndarray, *others: Any) -> None:
+    def hashed(hash_obj: "hashlib._Hash", accelerators: np.ndarray, *others: Any) -> None:
         devices = list(accelerators.flat)
         if any(device.platform != "cpu" for device in devices):
             return original(hash_obj, accelerators, *others)

@@ -182,11 +182,11 @@ def shared_findings(processes: Sequence[Facts]) -> Iterator[Finding]:
             problem = f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}"
             yield Finding(problem, "start one task per GPU with --gpus-per-task=1")
     for host, group in hosts.items():
-        given = group[0].gpus_on_node
+        available = group[0].gpus_on_node
         taken = sum(len(p.gpus_taken) for p in group)
-        if given is not None and 0 < taken < given:
-            cure = f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}"
-            yield Finding(f"{given - taken} of {given} GPUs of {host} are idle", cure)
+        if available is not None and 0 < taken < available:
+            cure = f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={available}"
+            yield Finding(f"{available - taken} of {available} GPUs of {host} are idle", cure)
         cpus = set().union(*(p.cpus for p in group))
         if cpus and len(cpus) < len(group):
             cure = "give each its own with srun --cpus-per-task=N --cpu-bind=cores, or start fewer"

@@ -78,11 +78,11 @@ def apply(
 
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
     devices: the number of GPUs of all processes together."""
-    made = keep_freed_memory(environ) if platform == "cpu" else {}
+    changes = keep_freed_memory(environ) if platform == "cpu" else {}
     if platform == "gpu" and not any(map(environ.get, _MEMORY_NAMES)):
-        made = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
-        environ.update(made)
-    made |= with_xla_flags(platform, environ, devices)
+        changes = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
+        environ.update(changes)
+    changes |= with_xla_flags(platform, environ, devices)
     folder = None
     try:
         folder = compile_cache.prepare_cache(environ, platform)
@@ -94,7 +94,7 @@ def apply(
                 f"warning: compiled programs are not kept ({error}); name a folder in SIMULATOR_CACHE"
             )
     compile_cache.use(folder)
-    return Environment(made, folder)
+    return Environment(changes, folder)
 
 
 def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
@@ -116,16 +116,16 @@ def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
     except (AttributeError, OSError):  # not glibc
         return {}
     largest = 2**31 - 1
-    made = {}
+    changes = {}
     if mallopt(_M_MMAP_THRESHOLD, largest):
-        made["mallopt M_MMAP_THRESHOLD"] = str(largest)
+        changes["mallopt M_MMAP_THRESHOLD"] = str(largest)
     elif mallopt(_M_MMAP_MAX, 0):  # older glibc limits the threshold to 32 MiB
-        made["mallopt M_MMAP_MAX"] = "0"
+        changes["mallopt M_MMAP_MAX"] = "0"
     if mallopt(_M_TRIM_THRESHOLD, -1):
-        made["mallopt M_TRIM_THRESHOLD"] = "-1"
+        changes["mallopt M_TRIM_THRESHOLD"] = "-1"
     if mallopt(_M_ARENA_MAX, 1):  # other arenas ignore the thresholds
-        made["mallopt M_ARENA_MAX"] = "1"
-    return made
+        changes["mallopt M_ARENA_MAX"] = "1"
+    return changes
 
 
 def with_xla_flags(

@@ -113,16 +113,16 @@ def _left_together() -> bool:
     lost one."""
     if not _joined():
         return False
-    done = threading.Event()
+    disconnected = threading.Event()
 
     def shut_down() -> None:
         import jax
 
         jax.distributed.shutdown()
-        done.set()
+        disconnected.set()
 
     threading.Thread(target=shut_down, daemon=True).start()
-    return done.wait(_TOGETHER)
+    return disconnected.wait(_TOGETHER)
 
 
 def describe(process_id: int, num_processes: int) -> str:

@@ -1,15 +1,15 @@
 """Writes readable job scripts for sbatch.
 
 `slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration;
-`script_of_job` writes the script of one run. All job scripts begin with `LISTEN` and end with
-`RUN_AND_REQUEUE`."""
+`script_of_job` writes the script of one run. All job scripts share their first and last lines
+(`shared_lines`)."""
 
 import re
 import shlex
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -17,16 +17,10 @@ from simulator.cluster.queue import slurm_seconds
 from simulator.errors import UserError, shown
 from simulator.settings import Count, Integer, Settings, ShellText
 
-LISTEN = (
-    Path(__file__).with_name("job_begin.sh").read_text()
-)  # The beginning of every job script, after its flags.
-
-RUN_AND_REQUEUE = Path(__file__).with_name("job_end.sh").read_text()  # The end of every job script.
-
 LEAD = 120  # Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`).
 
 
-def _slurm_time(value: Any) -> Any:
+def _slurm_time(value: object) -> str:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str) and slurm_seconds(text) is not None:
         return text
@@ -78,21 +72,21 @@ class SlurmSettings(Settings):
 
     def flags(self) -> list[str]:
         """The flags of sbatch, one per line, without those in `sbatch`."""
-        given = self.model_dump(exclude={"sbatch", "prologue", "device"}, exclude_none=True)
+        options = self.model_dump(exclude={"sbatch", "prologue", "device"}, exclude_none=True)
         if not self.gpus_per_node:
-            given.pop("gpus_per_node", None)
+            options.pop("gpus_per_node", None)
         ours = {"tasks_per_node": "ntasks_per_node"}
         return [
-            f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in given.items()
+            f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in options.items()
         ]
 
     @property
     def limit(self) -> float | None:
         """The time limit in seconds; None if the job has no limit, or Slurm's default limit."""
         others = re.findall(r"(?:^|\s)(?:--time(?:=| )|-t ?)(\S+)", self.sbatch or "")
-        given = slurm_seconds(others[-1] if others else self.time or "") or 0
+        seconds = slurm_seconds(others[-1] if others else self.time or "") or 0
         # 0 means no limit, and Slurm rounds up to minutes.
-        return 60.0 * ceil(given / 60) or None
+        return 60.0 * ceil(seconds / 60) or None
 
     @property
     def lead(self) -> int:
@@ -162,7 +156,7 @@ def script_of_job(  # many parameters: each is a part of the script
         *([] if warned else warning),
         *([f"#SBATCH {resources.sbatch}"] if resources.sbatch else []),
         "",
-        *LISTEN.splitlines(),
+        *shared_lines("begin").splitlines(),
         "",
         "# ---- your site " + 91 * "-",
         *(site.strip().splitlines() or ["# module load ..."]),
@@ -173,7 +167,12 @@ def script_of_job(  # many parameters: each is a part of the script
         *setup,
         "",
     ]
-    return "\n".join(lines) + "\n" + RUN_AND_REQUEUE
+    return "\n".join(lines) + "\n" + shared_lines("end")
+
+
+def shared_lines(part: Literal["begin", "end"]) -> str:
+    """The lines with which every job script begins, after its flags, or ends."""
+    return Path(__file__).with_name(f"job_{part}.sh").read_text()
 
 
 def _quoted(flag: str) -> str:

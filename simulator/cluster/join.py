@@ -96,11 +96,11 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
     Raises UserError if the processes were started by hand and have neither folder nor
     SIMULATOR_SECRET."""
     name = allocation.rendezvous or _BY_HAND
-    given = allocation.secret
-    if folder is not None and not (allocation.coordinator and given):
-        return name, given or secrets.token_hex(16), folder
-    if given or allocation.rendezvous:
-        return name, given or name, None
+    secret = allocation.secret
+    if folder is not None and not (allocation.coordinator and secret):
+        return name, secret or secrets.token_hex(16), folder
+    if secret or allocation.rendezvous:
+        return name, secret or name, None
     lacking = f"processes started by hand without a run folder need {SECRET}, the same for all"
     raise UserError(f"{lacking}; make it with: export {SECRET}=$(openssl rand -hex 16)")
 
@@ -199,7 +199,7 @@ def _initialize(
         )
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        own = f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()}"
-        raise RunFailure(f"{own} did not join the others at {address}: {reason}") from error
+        this = f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()}"
+        raise RunFailure(f"{this} did not join the others at {address}: {reason}") from error
     finally:
         timer.cancel()

@@ -92,7 +92,7 @@ class Cluster:
                 f"processes met at different barriers, this one at {name!r}; please report this bug"
             )
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """The small JSON values of all processes, in the order of their ids, on every process."""
         if self.num_processes == 1:
             return [value]
@@ -102,7 +102,7 @@ class Cluster:
         rows = self._stack(np.pad(data, (0, room - data.size)))
         return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: object) -> Any:
         """The small JSON value of process 0, on every process."""
         return self.gather(value if self.is_first else None)[0]
 
@@ -186,7 +186,7 @@ def start(
     chosen = choose_platform(allocation, platform, report)
     local_ids = gpu_ids(allocation) if chosen == "gpu" else None
     gpus = allocation.num_processes * len(local_ids or ())
-    made = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
+    changes = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
     _configure(chosen)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
@@ -205,7 +205,7 @@ def start(
     except RuntimeError as error:
         raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
     used = _select(allocation, present, each, limit, chosen, report)
-    cluster = Cluster(allocation, chosen, used, made, claim)
+    cluster = Cluster(allocation, chosen, used, changes, claim)
     if cluster.num_processes > 1:
         with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
             cluster.barrier("start")
@@ -232,9 +232,11 @@ def _touch_all(devices: Sequence[Device]) -> None:
     raised here."""
     mesh = make_mesh(devices, (len(devices),), ("device",))
     sharded = NamedSharding(mesh, PartitionSpec("device"))
-    whole = NamedSharding(mesh, PartitionSpec())
+    replicated = NamedSharding(mesh, PartitionSpec())
     total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
-    if (result := int(jax.jit(jnp.sum, out_shardings=whole)(total))) != sum(range(len(devices))):
+    if (result := int(jax.jit(jnp.sum, out_shardings=replicated)(total))) != sum(
+        range(len(devices))
+    ):
         raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {result}")
 
 
@@ -263,8 +265,8 @@ def choose_platform(
     if requested == "cpu":
         return "cpu"
     visible = allocation.gpus.visible
-    given = len(visible) if visible is not None else present_gpus()
-    if given == 0:
+    gpus = len(visible) if visible is not None else present_gpus()
+    if gpus == 0:
         if requested == "gpu":
             hint = "; ask Slurm for them, e.g. with --gpus-per-node" if allocation.job else ""
             raise UserError(f"devices.platform: gpu, but this process has no GPU{hint}")

@@ -51,11 +51,12 @@ class GridSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _box_of_a_plane(cls, data: Any) -> Any:
-        shape = data.get("shape") if isinstance(data, dict) and "box" not in data else None
-        if isinstance(shape, list | tuple) and len(shape) == 2:
-            return {**data, "box": (2 * math.pi,) * 2}
-        return data
+    def _box_of_a_plane(cls, data: object) -> Any:
+        if not isinstance(data, dict) or "box" in data:
+            return data
+        shape = data.get("shape")
+        planar = isinstance(shape, list | tuple) and len(shape) == 2
+        return {**data, "box": (2 * math.pi,) * 2} if planar else data
 
     @model_validator(mode="after")
     def _box_fits(self) -> Self:
@@ -113,7 +114,7 @@ class TimeSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_cfl(cls, data: Any) -> Any:
+    def _default_cfl(cls, data: object) -> Any:
         if isinstance(data, dict) and all(data.get(key) is None for key in EXCLUSIVE):
             return {**data, "cfl": USUAL_CFL}
         return data
@@ -121,9 +122,9 @@ class TimeSettings(Settings):
     @model_validator(mode="after")
     def _one_way_to_choose_dt(self) -> Self:
         values = (self.cfl, self.dt, self.steps)
-        given = [key for key, value in zip(EXCLUSIVE, values, strict=True) if value is not None]
-        if len(given) > 1:
-            raise wrong(given[1], f"excludes time.{given[0]}; keep one of the two")
+        chosen = [key for key, value in zip(EXCLUSIVE, values, strict=True) if value is not None]
+        if len(chosen) > 1:
+            raise wrong(chosen[1], f"excludes time.{chosen[0]}; keep one of the two")
         if self.steps is None and self.spacing is not None:
             raise wrong("spacing", "needs time.steps; leave the key out")
         if self.steps is not None and self.max_dt is not None:
@@ -138,7 +139,7 @@ MOST_DEVICES = (
 )  # Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
 
 
-def _auto_or_count(value: Any) -> Any:
+def _auto_or_count(value: object) -> Any:
     if value == "auto":
         return value
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 1 or value % 1:
@@ -148,7 +149,7 @@ def _auto_or_count(value: Any) -> Any:
     return value
 
 
-def _auto_or_mesh(value: Any) -> Any:
+def _auto_or_mesh(value: object) -> Any:
     if value == "auto":
         return value
     numbers = list(value) if isinstance(value, list | tuple) else []

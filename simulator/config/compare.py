@@ -73,29 +73,29 @@ _APART = (
 )  # Blocks on which a step does not depend, except `run.memory`.
 
 
-def programs(whole: Mapping[str, Any]) -> str:
+def programs(mapping: Mapping[str, Any]) -> str:
     """A text that is equal for configurations, given `as_mapping`, that share their programs, that
     is, which differ only in numbers of `model`, `forcing` and `time`, and in blocks on which a step
     does not depend (name, start, output, supervision).
 
     The text distinguishes zero from other numbers, because zero often turns a term off. It cannot
     distinguish the programs of a model that branches on other values of a number."""
-    shared = {name: block for name, block in whole.items() if name not in _APART}
+    shared = {name: block for name, block in mapping.items() if name not in _APART}
     for block in VARIED:
-        shared[block] = {key: zero_or_number(item) for key, item in leaves(whole.get(block))}
-    time = whole["time"]
+        shared[block] = {key: zero_or_number(item) for key, item in leaves(mapping.get(block))}
+    time = mapping["time"]
     shared["time"] = [time["integrator"], [key for key in TIME_STEP if key in time]]
     if "steps" in time:  # their ends follow from the background
-        shared |= {name: whole[name] for name in ("model", "time")}
-    return json.dumps([shared, whole["run"].get("memory")], sort_keys=True, default=str)
+        shared |= {name: mapping[name] for name in ("model", "time")}
+    return json.dumps([shared, mapping["run"].get("memory")], sort_keys=True, default=str)
 
 
-def zero_or_number(item: Any) -> Any:
+def zero_or_number(item: object) -> Any:
     """Which of both a float is, because zero often turns a term off; any other item."""
     return ("zero", "number")[item != 0] if isinstance(item, float) else item
 
 
-def leaves(block: Any) -> Iterator[tuple[str, Any]]:
+def leaves(block: object) -> Iterator[tuple[str, Any]]:
     """The values in nested mappings and lists, by dotted key."""
     return (
         (dotted(path), item)
@@ -108,10 +108,10 @@ class Programs:
     """A configuration as a key of caches: equal to configurations with the same programs and fields
     of snapshots."""
 
-    def __init__(self, config: RunConfig, whole: Mapping[str, Any] | None = None):
-        """`whole`: `as_mapping(config)`, where it is at hand."""
+    def __init__(self, config: RunConfig, mapping: Mapping[str, Any] | None = None):
+        """`mapping`: `as_mapping(config)`, where it is at hand."""
         self.config = config
-        self.text = programs(as_mapping(config) if whole is None else whole)
+        self.text = programs(as_mapping(config) if mapping is None else mapping)
         self._fields = tuple(config.output.snapshots.fields or ())
 
     def __eq__(self, other: object) -> bool:

@@ -200,16 +200,16 @@ def read_settings(
     kind: type[Kind],
     of: str = "",
     defaults: Mapping[str, Any] = _NOTHING,
-    given: Mapping[str, Any] = _NOTHING,
+    replacements: Mapping[str, Any] = _NOTHING,
 ) -> tuple[Kind, Places]:
     """The settings in a file that describes no run, and the origins of its keys; `of` as in
-    `read_yaml`. `defaults` has values of keys that the file lacks, `given` replaces the file's.
+    `read_yaml`. `defaults` has values of keys that the file lacks, `replacements` replaces the file's.
     Raises UserError, a line for each mistake."""
     document = read_yaml(path, of)
     name = printable(os.fspath(path))
     places = Places(_places(document, name))
     return _checked(
-        kind, {**defaults, **document.value, **given}, _context(os.fspath(path)), places
+        kind, {**defaults, **document.value, **replacements}, _context(os.fspath(path)), places
     ), places
 
 
@@ -230,13 +230,13 @@ class Mappings:
         blocks = ((name, getattr(config, name)) for name in type(config).model_fields)
         return {name: self._block(block) for name, block in blocks if block is not None}
 
-    def _block(self, block: Any) -> Any:
+    def _block(self, block: object) -> Any:
         if id(block) not in self._of:
             self._of[id(block)] = block, _plain(block)
         return self._of[id(block)][1]
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: object) -> Any:
     # pydantic's JSON mode would turn an infinite parameter of a user's function into null.
     match item:
         case BaseModel():
@@ -270,7 +270,7 @@ class ConfigTexts:
         blocks = self._mappings.of(config)
         return "".join(self._text(name, block) for name, block in blocks.items())
 
-    def _text(self, name: str, block: Any) -> str:
+    def _text(self, name: str, block: object) -> str:
         if (name, id(block)) not in self._texts:
             # A second block keeps PyYAML from writing a single number in braces.
             text = dump_yaml({name: block, _NEXT: {}}).removesuffix(f"{_NEXT}: {{}}\n")

@@ -17,7 +17,7 @@ from simulator.settings import Settings
 
 
 def mistakes_in(
-    error: ValidationError, settings: type[Settings], data: Any, places: Places
+    error: ValidationError, settings: type[Settings], data: object, places: Places
 ) -> UserError:
     """The UserError with one line per mistake in `data`, in the order of the user's input."""
     mistakes: dict[tuple[Path, str], None] = {}
@@ -42,7 +42,7 @@ def mistakes_in(
     return UserError(*lines)
 
 
-def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tuple[Path, str]:
+def _reworded(details: ErrorDetails, settings: type[Settings], data: object) -> tuple[Path, str]:
     path, classes = _locate(details["loc"], settings, data)
     value = details["input"]
     context = details.get("ctx", {})
@@ -106,11 +106,11 @@ def _limit(context: Mapping[str, Any], name: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _unknown_name(value: Any, known: list[str], word: str) -> str:
+def _unknown_name(value: object, known: list[str], word: str) -> str:
     return f"unknown {word} {shown(value)}{did_you_mean(value, known)} known: {', '.join(known)}"
 
 
-def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
+def _unknown_key(path: Path, settings: type[Settings], data: object) -> str:
     cls, others = _block(path[:-1], settings, data)
     known = list(cls.model_fields) if cls else []
     if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
@@ -123,7 +123,7 @@ def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
     return f"unknown key; known here: {', '.join(known)}"
 
 
-def all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]:
+def all_keys(settings: type[Settings], data: object, path: Path = ()) -> list[Path]:
     """Every key of the blocks with their chosen kinds."""
     keys: list[Path] = []
     for name, information in settings.model_fields.items():
@@ -137,7 +137,7 @@ def all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]
     return keys
 
 
-def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path, str]]:
+def _missing(path: Path, settings: type[Settings], data: object) -> list[tuple[Path, str]]:
     """The message for the missing key at `path`; for a missing block, a message for each of its
     required keys."""
     cls, _ = _block(path[:-1], settings, data)
@@ -158,7 +158,7 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
 
 
 def _block(
-    path: Path, settings: type[Settings], data: Any
+    path: Path, settings: type[Settings], data: object
 ) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
     """The settings class of the block at `path`, and the classes of the other kinds of this
     block."""
@@ -171,7 +171,7 @@ def _block(
 
 
 def _locate(
-    location: tuple[str | int, ...], settings: type[Settings], data: Any, plain: bool = False
+    location: tuple[str | int, ...], settings: type[Settings], data: object, plain: bool = False
 ) -> tuple[Path, tuple[type[Settings], ...]]:
     """The path in the user's data of pydantic's `location`, which also names branches of unions,
     and the settings classes that are possible at this path. `plain`: the location is a path
@@ -210,7 +210,7 @@ def _locate(
     return path, _classes(annotation)
 
 
-def _chosen(classes: tuple[type[Settings], ...], kind: Any) -> tuple[type[Settings], ...]:
+def _chosen(classes: tuple[type[Settings], ...], kind: object) -> tuple[type[Settings], ...]:
     return tuple(cls for cls in classes if kind in _kinds((cls,))) or classes
 
 
@@ -220,21 +220,21 @@ def _kinds(classes: Iterable[type[Settings]]) -> list[str]:
 
 
 def _choices(
-    path: Path, settings: type[Settings], data: Any, context: Mapping[str, Any]
+    path: Path, settings: type[Settings], data: object, context: Mapping[str, Any]
 ) -> list[str]:
     cls, _ = _block(path[:-1], settings, data)
     information = cls.model_fields.get(str(path[-1])) if cls else None
     return _literals(information.annotation) if information else [context.get("expected", "")]
 
 
-def _literals(annotation: Any) -> list[str]:
+def _literals(annotation: object) -> list[str]:
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return [word for argument in arguments for word in _literals(argument)]
     return [str(word) for word in arguments] if get_origin(annotation) is Literal else []
 
 
-def _classes(annotation: Any) -> tuple[type[Settings], ...]:
+def _classes(annotation: object) -> tuple[type[Settings], ...]:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return (annotation,)
     if get_origin(annotation) in (Union, UnionType):
@@ -244,7 +244,7 @@ def _classes(annotation: Any) -> tuple[type[Settings], ...]:
     return ()
 
 
-def _item(annotation: Any, part: str | int) -> Any:
+def _item(annotation: object, part: str | int) -> Any:
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return next(

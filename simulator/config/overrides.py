@@ -31,7 +31,8 @@ def parse_override(text: str) -> Override:
     """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of
     brackets and quotes makes it a list. Raises UserError: `command line: key: ...`."""
     key, separator, value = text.partition("=")
-    key, named = key.strip(), shortened(key.strip(), 200)
+    key = key.strip()
+    named = shortened(key, 200)
     if not separator:
         raise UserError(
             f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2"
@@ -116,16 +117,16 @@ def _set(data: dict[str, Any], places: dict[Path, str], override: Override) -> N
     places |= {key: override.place for key, _ in values_by_path(override.value, path)}
 
 
-def _check_entry(block: Any, path: Path, depth: int, override: Override) -> None:
+def _check_entry(block: object, path: Path, depth: int, override: Override) -> None:
     if has(block, path[depth]):
         return
     named = shortened(dotted(path[:depth]), 200)
-    held = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
-    problem = f"{named} {held or f'is {shown(block)}, not a block of keys'}"
+    entries = f"has {len(block)} entries, counted from 0" if isinstance(block, list) else None
+    problem = f"{named} {entries or f'is {shown(block)}, not a block of keys'}"
     raise UserError(f"{override.place}: {beginning_of(path)}{problem}")
 
 
-def values_by_path(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def values_by_path(value: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """A value and all values in its mappings and lists, each with its path."""
     yield path, value
     items = (

@@ -162,14 +162,16 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _names(cls, data: Any, info: ValidationInfo) -> Any:
+    def _names(cls, data: object, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
         return named_blocks(data, (info.context or {}).get("name", "run"))
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _once(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _once(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
         """Validates equal values of a block once, if the context has room for the results."""
         validated = (info.context or {}).get(BLOCKS)
         if validated is None:
@@ -204,9 +206,9 @@ class RunConfig(Shown, Settings):
         stop = self.time.stop
         dt = self.time.dt
         if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
-            given = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}"
+            steps = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}"
             least = stop / MOST_STEPS
-            raise wrong("time.dt", f"{given}; at least {least:g}, or time.max_steps, is needed")
+            raise wrong("time.dt", f"{steps}; at least {least:g}, or time.max_steps, is needed")
         cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
         cadences += [
             (kind.name, settings) for _, kind, settings in requested(self.output) if settings
@@ -214,9 +216,9 @@ class RunConfig(Shown, Settings):
         for name, cadence in cadences:
             every = cadence.every
             if isinstance(every, float) and stop / every > MOST_EVENTS:
-                given = f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}"
+                events = f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}"
                 raise wrong(
-                    f"output.{name}.every", f"{given}; at least {stop / MOST_EVENTS:g} is needed"
+                    f"output.{name}.every", f"{events}; at least {stop / MOST_EVENTS:g} is needed"
                 )
         return self
 

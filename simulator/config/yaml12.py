@@ -94,7 +94,7 @@ def path_of(key: str) -> Path:
     return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)
 
 
-def has(block: Any, part: str | int) -> bool:
+def has(block: object, part: str | int) -> bool:
     """Whether a value is a mapping with this key or a list with this index."""
     if isinstance(block, dict):
         return part in block
@@ -235,7 +235,7 @@ class _Dumper(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
 
@@ -252,7 +252,7 @@ _Dumper.add_multi_representer(str, _represent_text)
 _Dumper.add_representer(str, _represent_text)
 
 
-def dump_yaml(value: Any) -> str:
+def dump_yaml(value: object) -> str:
     """`value` (mappings, lists, text, numbers) as YAML that readers of YAML 1.1 and 1.2 read
     alike."""
     return yaml.dump(

@@ -136,8 +136,10 @@ def open_assimilation(
     """The assimilation that the YAML file at `path` describes; `overrides` are those of its base.
     Starts no device, writes nothing. Raises UserError with one line for each mistake."""
     defaults = {"output": f"outputs/{Path(path).stem}"}
-    given = {"output": output} if output else {}
-    settings, places = read_settings(path, AssimilationSettings, "assimilation", defaults, given)
+    replacements = {"output": output} if output else {}
+    settings, places = read_settings(
+        path, AssimilationSettings, "assimilation", defaults, replacements
+    )
     config = load_config(settings.base, overrides)
     if config.time.dt is None:
         raise config.error(
@@ -180,8 +182,8 @@ class Assimilating:
             prior = background(settings.background, simulation)
         except UserError as error:
             raise self.task.error("background", str(error)) from None
-        own: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
-        search = _METHODS[settings.method](simulation, observed, prior, dt, **own)
+        options: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
+        search = _METHODS[settings.method](simulation, observed, prior, dt, **options)
         with self._owned(overwrite):
             self._writer = Writer(self.cluster)
             with contextlib.closing(self._writer):
@@ -202,14 +204,14 @@ class Assimilating:
         """Whether the folder holds the result. Raises UserError if it holds something else."""
         if not self.folder.exists() or not any(self.folder.iterdir()):
             return False
-        found = read_json(self.folder / RECORD)
-        if found.get("program") != _PROGRAM:
+        record = read_json(self.folder / RECORD)
+        if record.get("program") != _PROGRAM:
             raise UserError(
                 f"{self.folder}: not the folder of an assimilation; give another output"
             )
         if overwrite:
             return False
-        if found != self._record():
+        if record != self._record():
             raise UserError(
                 f"{self.folder}: holds another assimilation; give another output, or --overwrite"
             )
@@ -352,14 +354,14 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
         places[2] = points[:1, 2]
         here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
     layout = simulation.model.transforms[field].layout
-    whole = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
-    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=whole)(
+    replicated = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
+    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=replicated)(
         state.fields[field]
     )
     image = np.asarray(values).reshape(-1, *grid.seen(grid.shape)[:2])[component]
-    found = {
+    observations = {
         "points": points[here, :2],
         "values": observed.values[number][here],
         "seen": observed.weight[number][here] > 0,
     }
-    return {"variable": column, "image": image, "box": grid.seen(grid.box)[:2], **found}
+    return {"variable": column, "image": image, "box": grid.seen(grid.box)[:2], **observations}

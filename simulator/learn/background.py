@@ -50,10 +50,10 @@ class BackgroundSettings(Settings):
 
     def folders(self) -> list[Path]:
         """The folders of the snapshots."""
-        given = self.snapshots or ()
+        paths = self.snapshots or ()
         return [
             one
-            for path in given
+            for path in paths
             for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))
         ]
 
@@ -115,12 +115,14 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
         if not stored:
             raise UserError("snapshots: none is there")
         for name in [n for n in known if all(n in s.components for s in stored)]:
-            given = [s.coefficients(name, model.transforms[name]) for s in stored]
+            samples = [s.coefficients(name, model.transforms[name]) for s in stored]
             mean[name] = (
-                first[name] if settings.mean == "initial" else sum(given[1:], given[0]) / len(given)
+                first[name]
+                if settings.mean == "initial"
+                else sum(samples[1:], samples[0]) / len(samples)
             )
             centre = mean[name] if settings.mean == "snapshots" else 0
-            root[name] = jax.jit(partial(_of_samples, simulation, name))(given, centre)
+            root[name] = jax.jit(partial(_of_samples, simulation, name))(samples, centre)
         if not root:
             raise UserError(f"snapshots: hold none of {', '.join(known)}")
     if settings.mean == "zero":
@@ -157,7 +159,7 @@ def _of_spectrum(
 
 
 def _of_samples(
-    simulation: Simulation, name: str, samples: list[jax.Array], centre: Any
+    simulation: Simulation, name: str, samples: list[jax.Array], centre: jax.Array | int
 ) -> jax.Array:
     layout = simulation.model.transforms[name].layout
     lost = 1 if not isinstance(centre, int) else 0

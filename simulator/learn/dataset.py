@@ -178,12 +178,12 @@ class DatasetWriter:
         self._over.clear()
         self._write_done()
         if not (self._folder / STATS).exists():
-            whole = _Statistics()
+            total = _Statistics()
             for name in filter(
                 _is_training, self._files
             ):  # in the same order, however the runs ended
-                whole.include(self._statistics[name])
-            replace_file(self._folder / STATS, dump_yaml(whole.found()))
+                total.include(self._statistics[name])
+            replace_file(self._folder / STATS, dump_yaml(total.table()))
         return self._folder
 
     def _write_done(self) -> None:
@@ -248,7 +248,7 @@ def _fields(name: str, entry: FieldEntry) -> Iterator[_WellField]:
     for end, part in (
         complex_parts if np.dtype(entry.dtype).kind == "c" else {"": np.asarray}
     ).items():
-        yield from (_WellField(f"{own}{end}", order, name, index, part) for own, index in parts)
+        yield from (_WellField(f"{label}{end}", order, name, index, part) for label, index in parts)
 
 
 def _write_file(
@@ -269,10 +269,10 @@ def _write_file(
     with hdf5_into(image, "earliest", path) as file:
         _describe(file, sweep, runs, axes, times)
         for order in range(3):
-            own = [field for field in fields if field.order == order]
+            members = [field for field in fields if field.order == order]
             group = file.create_group(f"t{order}_fields")
-            _attributes(group, field_names=[field.name for field in own])
-            for field in own:
+            _attributes(group, field_names=[field.name for field in members])
+            for field in members:
                 extents = (len(runs), *shape, *(len(axes),) * order)
                 stored = reserve(group, field.name, extents, _FLOAT)
                 _attributes(
@@ -335,9 +335,12 @@ def _wanted(
     for offset, field in placed:
         for run in runs:
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
-            found = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
-            if found.shape != times.shape or abs(found - times).max() > _TOLERANCE * times[-1]:
-                stored = f"its {len(found)} snapshots with {field.source} are not at the {len(times)} times"
+            recorded = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
+            if (
+                recorded.shape != times.shape
+                or abs(recorded - times).max() > _TOLERANCE * times[-1]
+            ):
+                stored = f"its {len(recorded)} snapshots with {field.source} are not at the {len(times)} times"
                 now = "that output.snapshots describes now; remove the folder and run again"
                 raise RunFailure(f"{run.folder}: {stored} {now}")
             for number, snapshot in enumerate(snapshots):
@@ -434,15 +437,15 @@ class _Statistics:
         number, total = self._sums.get(key, (0, 0))
         self._sums[key] = number + points, total + sums
 
-    def found(self) -> dict[str, dict[str, Any]]:
+    def table(self) -> dict[str, dict[str, Any]]:
         """The contents of stats.yaml."""
-        found: dict[str, dict[str, Any]] = {}
+        table: dict[str, dict[str, Any]] = {}
         for (end, name), (number, total) in sorted(self._sums.items()):
             mean, square = total / number
             deviation = np.maximum(square - mean**2, 0) ** 0.5
             for key, value in (("mean", mean), ("rms", square**0.5), ("std", deviation)):
-                found.setdefault(f"{key}{end}", {})[name] = value.tolist()
-        return found
+                table.setdefault(f"{key}{end}", {})[name] = value.tolist()
+        return table
 
 
 def _sums(rows: np.ndarray, before: np.ndarray | None) -> np.ndarray:

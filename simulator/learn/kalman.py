@@ -75,7 +75,7 @@ class Filter(Search[Members]):
     def first(self) -> Members:
         """Members drawn from the prior, the same on any number of devices."""
 
-        def drawn(number: Any, mean: Fields, root: Fields) -> State:
+        def drawn(number: jax.Array, mean: Fields, root: Fields) -> State:
             background = replace(self.background, mean=mean, root=root)
             return self.started(background.drawn(Stream.MEMBER, number), mean, root)
 
@@ -158,10 +158,10 @@ class Filter(Search[Members]):
 
     @cached_property
     def _places(self) -> Any:
-        whole = jax.sharding.NamedSharding(
+        replicated = jax.sharding.NamedSharding(
             self.simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
         )
-        return self.simulation.shardings(self.template()), whole
+        return self.simulation.shardings(self.template()), replicated
 
     @cached_property
     def _forecast(self) -> Any:
@@ -202,8 +202,8 @@ class Filter(Search[Members]):
         def analysis(members: State, weights: np.ndarray, data: Data) -> tuple[State, jax.Array]:
             fields, history = (
                 {
-                    kept: {n: self._mixed(n, f, weights) for n, f in tree.items()}
-                    for kept, tree in trees.items()
+                    label: {n: self._mixed(n, f, weights) for n, f in tree.items()}
+                    for label, tree in trees.items()
                 }
                 for trees in ({"": members.fields}, members.history)
             )
@@ -251,10 +251,11 @@ class Filter(Search[Members]):
             near = taper > 0
             deviations = (off - mean)[:, near]
             tapered = deviations * taper[near]
-            squares[number], slopes[number] = tapered @ deviations.T, tapered @ mean[near]
+            squares[number] = tapered @ deviations.T
+            slopes[number] = tapered @ mean[near]
         return np.asarray(_combination(squares, slopes, rho))
 
-    def _mixed(self, name: str, members: jax.Array, weights: Any) -> jax.Array:
+    def _mixed(self, name: str, members: jax.Array, weights: np.ndarray) -> jax.Array:
         """The new members of a field: the combination differs from point to point."""
         model = self.simulation.model
         transform = self.simulation.model.transforms[name]
@@ -265,14 +266,16 @@ class Filter(Search[Members]):
             _interpolation, map(len, self._lattice), self.simulation.grid.shape, values.shape[-3:]
         )
 
-        def member(own: jax.Array) -> jax.Array:
+        def member(coefficients: jax.Array) -> jax.Array:
             spread = jnp.einsum(
-                "abcm,xa,yb,zc->mxyz", own.astype(values.dtype), x, y, z, optimize=True
+                "abcm,xa,yb,zc->mxyz", coefficients.astype(values.dtype), x, y, z, optimize=True
             )
             return jnp.einsum("mxyz,mkxyz->kxyz", spread, flat).reshape(values.shape[1:])
 
         new = lax.map(
-            lambda own: transform.forward(transform.physical.constrain(member(own))),
+            lambda coefficients: transform.forward(
+                transform.physical.constrain(member(coefficients))
+            ),
             jnp.moveaxis(lattice, -1, 0),
         )
         return (

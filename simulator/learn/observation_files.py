@@ -158,8 +158,8 @@ def checked(arrays: Arrays, expected: Expected) -> Arrays:
             raise ValueError(f"{name} has the shape {result[name].shape}; {wanted} is needed")
     if "error" in result:
         _check_errors(result, expected, (len(result["time"]), *first))
-    held = [result[name] for name in expected.values if name in result]
-    if held and not any(np.isfinite(array).any() for array in held):
+    observed = [result[name] for name in expected.values if name in result]
+    if observed and not any(np.isfinite(array).any() for array in observed):
         raise ValueError("every value is missing")
     return result
 

@@ -96,14 +96,14 @@ class ObservedRun:
 
     def data(self, step: int) -> Data:
         """Values and weights of all observations at a step; zeros if there are none."""
-        found = []
+        pairs = []
         for one in self.observed:
             at = np.flatnonzero(one.steps == step)
             index = at[0] if len(at) else 0
-            found.append(
+            pairs.append(
                 (one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype))
             )
-        return tuple(found)
+        return tuple(pairs)
 
     def number(self, end: int) -> int:
         """The number of observed values until the step `end`."""
@@ -143,8 +143,8 @@ class ObservedRun:
         result: dict[str, np.ndarray] = {}
         for name in self.background.root:
             layout = self.simulation.model.transforms[name].layout
-            own = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
-            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": own}
+            spectrum = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
+            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": spectrum}
         return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
 
     def prior_shells(self) -> dict[str, np.ndarray]:
@@ -165,13 +165,13 @@ def read_observations(
     """The observations. `refused(key, message)` makes the error about a key relative to the list,
     such as `0.table`. Raises UserError for a table that cannot be read, that does not fulfil the
     schema, or that is outside of the box or of the time of the run."""
-    found = []
+    observed = []
     for number, entry in enumerate(settings):
         try:
-            found.append(_observed(entry, read_arrays(entry.table), simulation, dt))
+            observed.append(_observed(entry, read_arrays(entry.table), simulation, dt))
         except ValueError as error:
             raise refused(f"{number}.table", f"{entry.table}: {error}") from None
-    return found
+    return observed
 
 
 def _observed(
@@ -247,10 +247,10 @@ def _by_function(
         return jnp.ravel(function(fields)).astype(simulation.dtype)
 
     values = arrays["values"].reshape(len(arrays["time"]), -1)
-    made = jax.eval_shape(operator, simulation.template).shape
-    if made != values.shape[1:]:
+    shape = jax.eval_shape(operator, simulation.template).shape
+    if shape != values.shape[1:]:
         raise ValueError(
-            f"holds {values.shape[1]} values at a time; the function returns {made[0]}"
+            f"holds {values.shape[1]} values at a time; the function returns {shape[0]}"
         )
     return arrays, values, operator
 
@@ -277,8 +277,8 @@ def _spectra(
     values = np.concatenate([arrays[name] for name in names], -1)
 
     def operator(state: State) -> jax.Array:
-        found = spectra(state)
-        return jnp.concatenate([found[name][shells] for name in names]).astype(simulation.dtype)
+        values = spectra(state)
+        return jnp.concatenate([values[name][shells] for name in names]).astype(simulation.dtype)
 
     return arrays, values, operator
 
@@ -291,13 +291,15 @@ def _at_points(
     where = list(grid.names.values())
     if missing := [axis for axis in where if axis not in arrays]:
         raise ValueError(f"has neither `{missing[0]}` nor `k`; places are {', '.join(where)}")
-    own = {
+    columns_of = {
         n: [f"{n}_{c}" for c in spec.components] or [n]
         for n, spec in model.fields.items()
         if not spec.complex
     }
-    known = {column: (n, i) for n, columns in own.items() for i, column in enumerate(columns)}
-    vectors = {n: columns for n, columns in own.items() if len(columns) > 1}
+    known = {
+        column: (n, i) for n, columns in columns_of.items() for i, column in enumerate(columns)
+    }
+    vectors = {n: columns for n, columns in columns_of.items() if len(columns) > 1}
     columns = _columns(arrays, known | vectors, "fields")
     rules = {
         axis: Rule(0, length, where=f"outside of the box, which extends from 0 to {length:g}")
@@ -307,30 +309,31 @@ def _at_points(
     arrays = checked(arrays, Expected(rules, components))
     shape = np.broadcast_shapes(*(arrays[axis].shape for axis in where))
     points = np.stack([np.broadcast_to(arrays[axis], shape).ravel() for axis in where], -1)
-    given: dict[str, np.ndarray] = {}
+    tables: dict[str, np.ndarray] = {}
     for name in columns:
         parts = np.moveaxis(arrays[name], 1, 0) if name in vectors else arrays[name][None]
         for column, part in zip(vectors.get(name, [name]), parts, strict=True):
-            if column in given:
+            if column in tables:
                 raise ValueError(f"holds {column} twice, by itself and as a part of its vector")
-            given[column] = part.reshape(len(part), -1)
-    fields = list(dict.fromkeys(known[column][0] for column in given))
+            tables[column] = part.reshape(len(part), -1)
+    fields = list(dict.fromkeys(known[column][0] for column in tables))
     take = _interpolated(simulation, points)
 
     def operator(state: State) -> jax.Array:
-        found = {name: take(name, state.fields[name]) for name in fields}
+        fields_at = {name: take(name, state.fields[name]) for name in fields}
         rows = [
-            found[name].reshape(-1, len(points))[i] for name, i in map(known.__getitem__, given)
+            fields_at[name].reshape(-1, len(points))[i]
+            for name, i in map(known.__getitem__, tables)
         ]
         return jnp.concatenate(rows)
 
-    names = np.repeat(list(given), len(points))
+    names = np.repeat(list(tables), len(points))
     return (
         arrays,
-        np.concatenate(list(given.values()), 1),
+        np.concatenate(list(tables.values()), 1),
         operator,
         list(names),
-        np.tile(points, (len(given), 1)),
+        np.tile(points, (len(tables), 1)),
     )
 
 
@@ -343,7 +346,7 @@ def _interpolated(
     places = np.zeros((len(points), 3))
     for column, axis in enumerate(grid.names):
         places[:, AXES.index(axis)] = points[:, column]
-    whole = jax.sharding.NamedSharding(
+    replicated = jax.sharding.NamedSharding(
         simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
     )
     axes = [np.unique(column, return_inverse=True) for column in places.T]
@@ -353,12 +356,12 @@ def _interpolated(
         layout = simulation.model.transforms[name].layout
         if lattice:
             values = lax.with_sharding_constraint(
-                values_at(layout, field, [v for v, _ in axes]), whole
+                values_at(layout, field, [v for v, _ in axes]), replicated
             )
             return values[(..., *(index.ravel() for _, index in axes))]
         values = lax.map(
             lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE
         )
-        return jnp.moveaxis(lax.with_sharding_constraint(values, whole), 0, -1)
+        return jnp.moveaxis(lax.with_sharding_constraint(values, replicated), 0, -1)
 
     return take

@@ -19,7 +19,7 @@ from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
 from simulator.learn.dataset import check_alike, frame_times
 from simulator.physics.models import State, outputs
-from simulator.run.schedule import Event, Schedule, events
+from simulator.run.schedule import Event, Moment, Schedule, events
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
@@ -35,6 +35,7 @@ from simulator.study.batch import (
 from simulator.study.runs import Group, SweepRun
 from simulator.study.sweep import Sweep, open_sweep
 
+Frames = dict[str, jax.Array]  # By field, (run, time, component, x, y, z).
 _ALL = np.int64(1 << 40)  # More steps than a frame takes.
 _SINGLE = {"float64": "float32", "complex128": "complex64"}
 
@@ -143,12 +144,12 @@ class _Members:
         clocks = []
         places = -(-len(runs) // size) * size
         shapes = jax.eval_shape(self._values, self.simulation.template)
-        whole = jax.tree.map(lambda a: jnp.empty((places, frames, *a.shape), a.dtype), shapes)
+        arrays = jax.tree.map(lambda a: jnp.empty((places, frames, *a.shape), a.dtype), shapes)
         for first in range(0, len(runs), size):
             for frame, (values, clock) in enumerate(
                 self._frames(runs[first : first + size], frames)
             ):
-                whole = self._placed(whole, values, first, frame)
+                arrays = self._placed(arrays, values, first, frame)
                 clocks.append((first, clock))
         for first, clock in jax.device_get(clocks):
             for run, step, time, dt in zip(runs[first:], *clock, strict=False):
@@ -157,9 +158,9 @@ class _Members:
                         f"stream: run {run.index} is not finite after t = {time:g}, step {step}"
                     )
         return (
-            whole
+            arrays
             if places == len(runs)
-            else {name: array[: len(runs)] for name, array in whole.items()}
+            else {name: array[: len(runs)] for name, array in arrays.items()}
         )
 
     def _frames(
@@ -179,27 +180,27 @@ class _Members:
         states = self._joined(*(begun[i] for i in places))
         shared = stack(*(values[i] for i in places))
         for frame in range(frames):
-            found: Any = ()
+            frames_at: Any = ()
             for turn in range(max(len(own[frame]) for own in stops)):
                 ends = [own[frame][turn] if turn < len(own[frame]) else None for own in stops]
                 until = stack(*map(_until, [*ends, *(None for _ in idle)]))
-                states, *found = self._framed(shared, states, until)
-            yield found
+                states, *frames_at = self._framed(shared, states, until)
+            yield frames_at
 
     def _start(self, run: SweepRun) -> State:
-        own = self.simulation
+        simulation = self.simulation
         state = (
-            self._step.start(own, run.config)
-            if _unseeded(run.config) == _unseeded(own.config)
+            self._step.start(simulation, run.config)
+            if _unseeded(run.config) == _unseeded(simulation.config)
             else None
         )
         if state is None:
-            config = run.config.model_copy(update={"devices": own.config.devices})
-            own = Simulation(
-                config, cluster=own.cluster, inputs=RunInputs(), report=lambda line: None
+            config = run.config.model_copy(update={"devices": simulation.config.devices})
+            simulation = Simulation(
+                config, cluster=simulation.cluster, inputs=RunInputs(), report=lambda line: None
             )
-            state = self._step.start(own, config)
-        return own.start() if state is None else state
+            state = self._step.start(simulation, config)
+        return simulation.start() if state is None else state
 
     @cached_property
     def _joined(self) -> Callable[..., State]:
@@ -219,15 +220,17 @@ class _Members:
 
         first = partial(jax.tree.map, lambda leaf: leaf[0])
         back = partial(jax.tree.map, lambda leaf: leaf[None])
-        own = (
-            jax.vmap(framed) if self._size > 1 else lambda *given: back(framed(*map(first, given)))
+        step = (
+            jax.vmap(framed)
+            if self._size > 1
+            else lambda *arguments: back(framed(*map(first, arguments)))
         )
         # A single run without values uses the programs that the simulation compiles for itself.
-        together = jax.jit(own, donate_argnums=1) if self._step.keys or self._size > 1 else own
+        together = jax.jit(step, donate_argnums=1) if self._step.keys or self._size > 1 else step
 
-        def called(*given: Any) -> Any:
+        def called(*arguments: Any) -> Any:
             try:
-                return together(*given)
+                return together(*arguments)
             except UNTRACEABLE as error:
                 said = str(error).partition("\n")[0]
                 raise UserError(
@@ -241,12 +244,12 @@ class _Members:
         config = self.simulation.config
         inside = (..., *(slice(n) for n in config.grid.shape))
         single = config.output.snapshots.precision == "single"
-        found = {
+        fields = {
             name: (run or self.simulation).values(name)(state)[inside] for name in self._fields
         }
         return {
             n: a.astype(_SINGLE.get(str(a.dtype), a.dtype)) if single else a
-            for n, a in found.items()
+            for n, a in fields.items()
         }
 
     @cached_property
@@ -254,13 +257,13 @@ class _Members:
         """The compiled function that writes a frame of runs, from the run `first` on, into the
         trajectories."""
 
-        def placed(whole: Any, frames: Any, first: Any, frame: Any) -> Any:
+        def placed(arrays: Frames, frames: Frames, first: jax.Array, frame: jax.Array) -> Frames:
             def write(array: jax.Array, values: jax.Array) -> jax.Array:
                 return lax.dynamic_update_slice(
                     array, values[:, None], (first, frame, *(0,) * (array.ndim - 2))
                 )
 
-            return jax.tree.map(write, whole, frames)
+            return jax.tree.map(write, arrays, frames)
 
         return jax.jit(placed, donate_argnums=0)
 
@@ -275,15 +278,16 @@ def _stops(planned: tuple[Event, ...], stop: float, begin: float, frames: int) -
     """The times, up to each frame, at which a step ends exactly."""
     schedule = Schedule(planned, stop, begin)
     dt = (stop - begin) / frames * 1e-3  # times that differ by round-off are one, as in a run
-    found: list[list[float]] = [[begin]]
+    stops: list[list[float]] = [[begin]]
     due: tuple[str, ...] = ("snapshots",)
-    while len(found) < frames or "snapshots" not in due:
+    while len(stops) < frames or "snapshots" not in due:
         if "snapshots" in due:
-            found.append([])
-        found[-1].append(schedule.next_aligned(dt))
-        due = schedule.due(1, found[-1][-1], dt)
-        schedule = schedule.passed(found[-1][-1], dt)
-    return found
+            stops.append([])
+        stops[-1].append(schedule.next_aligned(dt))
+        moment = Moment(1, stops[-1][-1], dt)
+        due = schedule.due(moment)
+        schedule = schedule.passed(moment)
+    return stops
 
 
 def _unseeded(config: RunConfig) -> list[tuple[str, object]]:

@@ -120,8 +120,8 @@ class Variational(Search[Iterate]):
         def reverse(
             state: State, data: Data, residuals: Residuals | None, slopes: list[jax.Array]
         ) -> list[jax.Array]:
-            def ran(given: list[jax.Array]) -> tuple[list[jax.Array], Residuals]:
-                end = self._ran(steps, _merged(state, given))
+            def ran(leaves: list[jax.Array]) -> tuple[list[jax.Array], Residuals]:
+                end = self._ran(steps, _merged(state, leaves))
                 return _smooth(end), self._off(end, data)
 
             (_, off), back = jax.vjp(ran, _smooth(state))
@@ -151,15 +151,15 @@ class Variational(Search[Iterate]):
     @cached_property
     def _direction(self) -> Any:
         def direction(
-            gradient: Control, optimiser: Any, xi: Control, scale: Scale
+            gradient: Control, optimiser: optax.OptState, xi: Control, scale: Scale
         ) -> tuple[Control, Any, jax.Array]:
             over = self._over_modes(scale)
-            found, optimiser = self.lbfgs.update(
+            update, optimiser = self.lbfgs.update(
                 {n: over[n] * g for n, g in gradient.items()},
                 optimiser,
                 {n: x / over[n] for n, x in xi.items()},
             )
-            way = self._constrained({n: over[n] * d for n, d in cast(Control, found).items()})
+            way = self._constrained({n: over[n] * d for n, d in cast(Control, update).items()})
             return way, optimiser, optax.tree.real(optax.tree.vdot(gradient, way))
 
         return jax.jit(direction)
@@ -183,8 +183,8 @@ class Variational(Search[Iterate]):
             layout = self.simulation.model.transforms[name].layout
             modes, _ = layout.shell_modes()
             square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
-            held = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
-            return held / jnp.maximum(modes, 1) / freedom(self.simulation, name)
+            squares = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
+            return squares / jnp.maximum(modes, 1) / freedom(self.simulation, name)
 
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
@@ -418,7 +418,9 @@ class Variational(Search[Iterate]):
                 )
         new = self.descended(at, end)
         why = self._why_ended(at, new)
-        at, count, length = new or at, at.count + 1, end * self.dt
+        count = at.count + 1
+        length = end * self.dt
+        at = new or at
         row = {"window": length, "iteration": count, "cost": at.cost, "misfit": at.misfit}
         said = f"window {window + 1} of {len(self._ends)}, length {length:.4g}, iteration {count}: "
         said += f"misfit {at.misfit:.4g}, cost {at.cost:.6g}"
@@ -467,7 +469,7 @@ def _half_square(residuals: Residuals) -> float:
     return 0.5 * sum(float((np.asarray(off, np.float64) ** 2).sum()) for off in residuals)
 
 
-def _is_smooth(leaf: Any) -> bool:
+def _is_smooth(leaf: jax.Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
@@ -479,18 +481,20 @@ def _smooth(state: State) -> list[jax.Array]:
 def _merged(state: State, smooth: list[jax.Array]) -> State:
     """The state with these arrays in place of its smooth ones."""
     leaves, tree = jax.tree.flatten(state)
-    given = iter(smooth)
-    return jax.tree.unflatten(tree, [next(given) if _is_smooth(leaf) else leaf for leaf in leaves])
+    replacements = iter(smooth)
+    return jax.tree.unflatten(
+        tree, [next(replacements) if _is_smooth(leaf) else leaf for leaf in leaves]
+    )
 
 
 def _placed(state: State, simulation: Simulation, slopes: list[jax.Array]) -> list[jax.Array]:
     places = jax.tree.leaves(simulation.shardings(state))
-    kept = [
+    sharding = [
         place
         for place, leaf in zip(places, jax.tree.leaves(state), strict=True)
         if _is_smooth(leaf)
     ]
     return [
         lax.with_sharding_constraint(slope, place)
-        for slope, place in zip(slopes, kept, strict=True)
+        for slope, place in zip(slopes, sharding, strict=True)
     ]

@@ -6,8 +6,7 @@ affects all of them alike; medians are compared."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -24,10 +23,11 @@ from simulator.plan.traffic import TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
-from simulator.spectral import Grid, Local, Transform, make_transform
-from simulator.spectral.collectives import collectives
+from simulator.spectral import Grid, Local, Points, Transform, make_transform
 from simulator.spectral.program import Program
+from simulator.spectral.staged import StagedTransform
 
+Values = Mapping[str, jax.Array]
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
 
 
@@ -57,9 +57,9 @@ def transform_limits(
     array = jax.block_until_ready(copy(array))
     fastest = min(_seconds(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
     bandwidth = agree(2 * array.nbytes / fastest)
-    own = [d for d in devices if d.process_index == jax.process_index()][:1]
+    local = [d for d in devices if d.process_index == jax.process_index()][:1]
     kernels = simulation.transform.kernels
-    small = make_transform(Grid((32, 32, 32)), own, simulation.transform.dtype, kernels=kernels)
+    small = make_transform(Grid((32, 32, 32)), local, simulation.transform.dtype, kernels=kernels)
     seconds = 0.0
     for direction in ("forward", "inverse"):
         call = _repeated(*part_alone(TimedPart(small, direction, 3, 0)), times=20)
@@ -87,7 +87,7 @@ def transform_limits(
     }
 
 
-def _seconds_per_step(simulation: Simulation, compiled: Any, steps: int) -> float:
+def _seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, steps: int) -> float:
     before = int(simulation.state.step)
     until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
     began = perf_counter()
@@ -108,8 +108,10 @@ def _repeated(
     """A function that calls `function`, a function of arrays, in a loop on the device as in steps,
     and returns the seconds of one call."""
 
-    def loop(*arrays):
-        def again(_, carry):
+    def loop(*arrays: jax.Array) -> Any:
+        def again(
+            _: int, carry: tuple[tuple[jax.Array, ...], Any]
+        ) -> tuple[tuple[jax.Array, ...], Any]:
             # A dependence on the previous result keeps XLA from moving the call out of the loop.
             (first, *others), result = carry
             number = jax.tree.leaves(result)[0].reshape(-1)[0]
@@ -121,10 +123,10 @@ def _repeated(
     loop.__name__ = f"{function.__name__}_{times}"
     compiled = jax.jit(loop).lower(*arguments).compile()
     shardings = [a.sharding for a in arguments]
-    made = jax.jit(
+    arrays = jax.jit(
         lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments], out_shardings=shardings
     )()
-    return lambda: _seconds(lambda: jax.block_until_ready(compiled(*made))) / (times + 1)
+    return lambda: _seconds(lambda: jax.block_until_ready(compiled(*arrays))) / (times + 1)
 
 
 def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
@@ -137,7 +139,7 @@ def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtype
     kind = transform.dtype if real else jnp.result_type(transform.dtype, jnp.complex64)
     argument = jax.ShapeDtypeStruct((part.given, *source.shape), kind, sharding=source.sharding(4))
 
-    def spread(values, points, parameters) -> Local:
+    def spread(values: Values, points: Points, parameters: Values) -> Local:
         fields = values["f"]
         if not part.made:
             return Local({}, means={"f": fields.real.sum(0)})
@@ -200,7 +202,9 @@ def timed_in_rounds(
     return results
 
 
-def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> dict[str, Any]:
+def measure_step(
+    simulation: Simulation, compiled: jax.stages.Compiled, seconds: float = 10.0
+) -> dict[str, Any]:
     """The cost of a step, measured for about `seconds`; `compiled` is the simulation's
     `compiled_loop`. Every process calls this.
 
@@ -208,8 +212,8 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
     these exchanges alone (`communication`; None if the backend does not report them), a row of
     `diagnostics`, and tracing and compilation of the loop without (`compile_cold`) and with the
     compile cache of an earlier run. Memory of a device: `memory_bytes`; in words of the run's
-    precision per grid point of the device the state (`resident`) and `temporary`. `collectives`:
-    number and sent bytes of one device by kind; the body of a loop counts once."""
+    precision per grid point of the device the state (`resident`) and `temporary`. `exchanges`: number
+    and sent bytes of the all-to-alls of one device, 0 if the backend does not report them."""
     cluster = simulation.cluster
     # A program with a unique name is in no cache at its first compilation, but in the cache at the
     # second.
@@ -225,7 +229,7 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
 
     cold = _seconds(recompile)
     cached = _seconds(recompile)
-    found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
+    taken = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     one_step = partial(_seconds_per_step, simulation, compiled)
     one_step(1)
     steps = cluster.broadcast(max(1, round(ROUND / one_step(1))))
@@ -234,18 +238,16 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         return [_repeated(*alone(what), times=n * steps) for what, n in counts.items()]
 
     contenders = [partial(one_step, steps), lambda: _seconds(row)]
-    contenders += [*calls(part_alone, found.parts), *calls(exchange_alone, found.exchanges)]
+    contenders += [*calls(part_alone, taken.parts), *calls(exchange_alone, taken.exchanges)]
     rounds, rows, *alone = timed_in_rounds(contenders, seconds, cluster.broadcast)
-    counts = *found.parts.values(), *found.exchanges.values()
+    counts = *taken.parts.values(), *taken.exchanges.values()
     each = [median(times) * n for times, n in zip(alone, counts, strict=True)]
-    parts = sum(each[: len(found.parts)])
-    exchanges = sum(each[len(found.parts) :])
+    parts = sum(each[: len(taken.parts)])
+    exchanges = sum(each[len(taken.parts) :])
     step = median(rounds)
     points = simulation.grid.points
     devices = len(cluster.devices)
-    known = exchanges > 0 or not any(
-        c.bytes for k, c in collectives(compiled).items() if k == "all-to-all"
-    )
+    known = devices == 1 or isinstance(simulation.transform, StagedTransform)
     memory = Memory.of(compiled)
     resident, temporary = (
         words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary)
@@ -260,11 +262,11 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
         "resident": resident,
         "temporary": temporary,
         "memory_bytes": memory.total,
-        "collectives": {k: asdict(c) for k, c in collectives(compiled).items() if c.count},
+        "exchanges": {"count": sum(taken.exchanges.values()), "bytes": taken.sent},
         "compile_cold": cold,
         "compile_cached": cached,
         "points_per_second": points / devices / step,
-        "limits": transform_limits(simulation, found.parts, cluster.broadcast),
+        "limits": transform_limits(simulation, taken.parts, cluster.broadcast),
         "rounds": rounds,
     }
 

@@ -7,7 +7,7 @@ processor, as in a run."""
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,11 @@ def _gpu(
     program: Mapping[str, Any] | None = None,
 ) -> Machine:
     # The driver offers other bytes than the name of the device says: 79 GiB of an H100 with 80 GB.
-    held = program["device_memory_size"] if program else memory * GB
+    capacity = program["device_memory_size"] if program else memory * GB
     return Machine(
         name,
         "gpu",
-        held,
+        capacity,
         bandwidth * GB,
         per_node,
         link * GB,
@@ -95,11 +95,15 @@ def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source
     )
 
 
-_TABLE = yaml.safe_load(DEVICES.read_text())
-KNOWN = {
-    name: (_processor if "cores" in about else _gpu)(name, **about)
-    for name, about in _TABLE.items()
-}
+@cache
+def known_machines() -> Mapping[str, Machine]:
+    """The devices of the table by name, with their peak rates."""
+    table = yaml.safe_load(DEVICES.read_text())
+    return {
+        name: (_processor if "cores" in about else _gpu)(name, **about)
+        for name, about in table.items()
+    }
+
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs the share of XLA's pool."""
@@ -112,11 +116,12 @@ def machine(name: str, where: str = "--device") -> Machine:
     """The device `name` of the table. Raises UserError, blaming `where`, if the table has no such
     device."""
     word = name.strip().lower().replace("_", "-").removeprefix("nvidia-").removeprefix("amd-")
-    if word not in KNOWN:
+    known = known_machines()
+    if word not in known:
         raise UserError(
-            f"{where}: unknown device {name}; known: {', '.join(KNOWN)}; describe others in {DEVICES}"
+            f"{where}: unknown device {name}; known: {', '.join(known)}; describe others in {DEVICES}"
         )
-    peak = KNOWN[word]
+    peak = known[word]
     return replace(
         peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()}
     )
@@ -159,9 +164,7 @@ def compile_obstacle(machine: Machine) -> str | None:
 def target_of(machine: Machine) -> str | None:
     """The name of the described GPU for which programs are compiled; None if they are compiled for
     virtual CPUs."""
-    described = (
-        machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
-    )
+    described = machine.platform == "gpu" and machine.name in known_machines()
     return machine.name if described and compile_obstacle(machine) is None else None
 
 
@@ -171,7 +174,7 @@ def described_devices(name: str, count: int) -> tuple[Any, ...]:
     from jax.experimental import topologies
 
     os.environ.setdefault(SKIP_CHECKS, "1")
-    machine = KNOWN[name]
+    machine = known_machines()[name]
     assert machine.program is not None
     nodes = ceil(count / machine.per_node)
     vendor = vendor_of(machine.program)

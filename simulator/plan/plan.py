@@ -1,29 +1,16 @@
-"""Predicts memory, files and duration of a run on given devices, alternatives that fit, the request
-to Slurm, and the scaling: of the same grid over more devices (strong), and of the same number of
-points per device (weak)."""
+"""Predicts memory, files and duration of a run on given devices, alternatives that fit, and the
+request to Slurm."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, floor, prod
-from typing import Any
 
 import jax
 
 from simulator.config import RunConfig
-from simulator.errors import UserError
 from simulator.measure.kind import Cadence
 from simulator.plan import fitting
-from simulator.plan.abstract_run import with_shape
-from simulator.plan.fitting import (
-    MOST_DEVICES,
-    NICE,
-    POWERS,
-    fewest_devices,
-    largest_shape,
-    step_on,
-    usable,
-)
+from simulator.plan.fitting import fewest_devices, largest_shape, step_on, usable
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps
@@ -32,7 +19,6 @@ from simulator.words import size
 
 START = 300.0  # Seconds allowed for a job's start, compilation and last checkpoint.
 MARGIN = 1.5  # The ratio of a job's time limit to its planned duration.
-SMALLER = 4  # How often the grids of a weak scaling are made smaller until all of them fit.
 DAY = 24 * 3600.0
 CACHED = 0.65  # The fraction of the bytes of a processor's step that its transforms and blocks find in the cache.
 
@@ -104,20 +90,24 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
         number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
         return float(number * prod(array.shape[:-3]) * points)
 
-    def coefficients(array: Any) -> float:
+    def coefficients(array: jax.ShapeDtypeStruct) -> float:
         layout = simulation.transform.layout
         modes = array.ndim >= 3 and array.shape[-3:] == layout.shape
         count = prod(array.shape[:-3]) * prod(layout.valid) if modes else prod(array.shape)
         return float(count * array.dtype.itemsize)
 
     names = wanted.fields or tuple(simulation.model.fields)
-    kept = config.output.checkpoints
-    thinned = steps // kept.keep_every if kept.keep_every and kept.every_steps and steps else 0
+    checkpoints = config.output.checkpoints
+    thinned = (
+        steps // checkpoints.keep_every
+        if checkpoints.keep_every and checkpoints.every_steps and steps
+        else 0
+    )
     return OutputSize(
         sum(map(values, names)),
         sum(map(coefficients, jax.tree.leaves(simulation.template))),
         snapshots_of(config, steps),
-        kept.keep_last + thinned,
+        checkpoints.keep_last + thinned,
     )
 
 
@@ -228,80 +218,3 @@ def slurm_time(duration: float) -> str:
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-
-
-@dataclass(frozen=True)
-class Point:
-    devices: int
-    shape: tuple[int, ...]
-    transform: str
-    memory: float  # Memory of a device in bytes.
-    fits: bool
-    seconds: float  # Duration of a step.
-    exchange: float  # Duration of the exchanges of a step.
-    efficiency: float  # Points per second and device, relative to the first row.
-
-
-def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on 1, 2, 4, ... devices, starting with the first number on which it
-    fits."""
-    return _compared(
-        _points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most])
-    )
-
-
-def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on one device, or the largest grid with its proportions that fits
-    there, and grids with the same number of points per device on 8, 64, 512, ... devices (in two
-    dimensions on 4, 16, 64, ...). All grids are smaller if one of them would not fit."""
-    shape = (
-        config.grid.shape
-        if fitting.Fitting(config, machine).fits(1)
-        else largest_shape(config, machine, 1)
-    )
-    base = shape or config.grid.shape
-    more = 2 ** len(base)
-    counts = [more**i for i in range(most.bit_length()) if more**i <= most]
-    found = list[Point]()
-    for _ in range(SMALLER):
-        cases = [(count, tuple(_nice(n * 2**i, n) for n in base)) for i, count in enumerate(counts)]
-        found = list(_points(config, machine, cases))
-        worst = max((p.memory for p in found), default=0.0) / usable(machine)
-        if worst <= 1 or shape is None:
-            break
-        base = tuple(_nice(int(n * worst ** (-1 / len(base))), n) for n in base)
-    return _compared(found)
-
-
-def _nice(n: int, before: int) -> int:
-    return 1 if before == 1 else max((m for m in NICE if m <= n), default=n)
-
-
-def _points(
-    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]
-) -> Iterator[Point]:
-    for devices, shape in cases:
-        try:
-            step = step_on(with_shape(config, shape), machine, devices)
-        except UserError:
-            continue  # the grid cannot be distributed over so many devices
-        took = step_seconds(step.traffic, machine, devices)
-        fits = step.memory <= usable(machine)
-        name = step.simulation.transform.name.removeprefix("custom_partitioning_")
-        yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
-
-
-def _compared(points: Iterable[Point]) -> list[Point]:
-    predicted = list(points)
-    first = next((p for p in predicted if p.fits), predicted[0] if predicted else None)
-    if first is None:
-        return []
-
-    def rate(p: Point) -> float:
-        return prod(p.shape) / (p.seconds * p.devices)
-
-    return [
-        replace(p, efficiency=rate(p) / rate(first))
-        for p in predicted
-        if p.devices >= first.devices
-    ]

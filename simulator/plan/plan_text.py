@@ -2,7 +2,7 @@
 the resources that the user has not specified, which needs only a login node."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from math import ceil, prod
 
@@ -11,7 +11,7 @@ from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, compile_obstacle, machine
-from simulator.plan.plan import Plan, Point, device_words
+from simulator.plan.plan import Plan, device_words
 from simulator.plan.steps import Steps, fixed_steps
 from simulator.simulation.compiling import words
 from simulator.words import duration, size
@@ -62,7 +62,9 @@ def lines_of(plan: Plan) -> list[str]:
         ("less what overlaps", None, took.overlapped),
         ("all", moved.bytes + moved.sent, took.all),
     ):
-        lines.append(_COLUMNS.format(name, "" if count is None else size(count), _seconds(spent)))
+        lines.append(
+            _COLUMNS.format(name, "" if count is None else size(count), seconds_text(spent))
+        )
     return [*lines, "", *_run(plan)]
 
 
@@ -72,7 +74,7 @@ def _run(plan: Plan) -> list[str]:
     if steps.count is None or plan.whole_run is None:
         lines = [f"steps: unknown: {steps.source}"]
     else:
-        lines = [f"steps: {steps.count} {steps.source}: {_seconds(plan.whole_run)} in all"]
+        lines = [f"steps: {steps.count} {steps.source}: {seconds_text(plan.whole_run)} in all"]
     many = (
         f"{files.snapshots} of them"
         if files.snapshots is not None
@@ -128,27 +130,6 @@ def plan_json(plan: Plan) -> str:
     return json.dumps(content, indent=1)
 
 
-def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
-    longest = max((len(p.transform) for p in points), default=0)
-    form = f"  {{:>7}}  {{:<24}}{{:<{max(10, longest)}}}{{:>11}}{{:>11}}{{:>11}}{{:>12}}"
-    lines = [
-        title,
-        form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency"),
-    ]
-    for p in points:
-        shape = " x ".join(map(str, p.shape))
-        memory = size(p.memory) + ("" if p.fits else " !")
-        times = (_seconds(p.seconds), _seconds(p.exchange))
-        lines.append(
-            form.format(
-                p.devices, shape, p.transform, memory, *times, f"{100 * p.efficiency:.0f} %"
-            )
-        )
-    if not all(p.fits for p in points):
-        lines.append("  ! more than a device has")
-    return lines
-
-
 def flags(asked: Mapping[str, object]) -> list[str]:
     """Options of `simulator submit` for keys of the block `slurm`."""
     return [f"--{key.replace('_', '-')} {value}" for key, value in asked.items()]
@@ -158,7 +139,8 @@ def _row(name: str, count: float) -> str:
     return f"  {name:<22}{size(count):>14}"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """A short or long duration in words: `3.2 ms`, `2 min 5 s`."""
     if value == 0 or value >= 120:
         return duration(value)
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -171,56 +153,58 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     """The configuration with the missing ones of nodes, GPUs or cores, and time, planned for the
     device `device`; and lines that state the suggestion, or that given settings are too small.
     `site` holds the settings of the site."""
-    given = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
-    found = machine(device, "device")
-    devices = _devices(config, found, given)
+    settings = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
+    target = machine(device, "device")
+    devices = _devices(config, target, settings)
     if devices is None:
-        return config, [f"warning: {config.name} fits on no number of {found.name} devices"]
+        return config, [f"warning: {config.name} fits on no number of {target.name} devices"]
     try:
         known = config.time.dt or config.time.steps
         steps = fixed_steps(config) if known else Steps(None, "dt follows from the flow")
-        plan = Plan(config, found, devices, steps)
+        plan = Plan(config, target, devices, steps)
     except UserError as error:
         return config, [f"warning: {error}"]
     lines = []
     if not plan.fits:
-        more = fewest_devices(config, found, devices, plan.beside)
+        more = fewest_devices(config, target, devices, plan.beside)
         cure = f"{more} would suffice" if more is not None else "no number of devices would suffice"
         lines.append(
             f"warning: {config.name} needs {size(plan.step.largest)} on each of {devices} "
-            f"{device_words(found, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
+            f"{device_words(target, devices)}, which have {size(plan.available)}; {cure} (simulator plan)"
         )
     wanted: dict[str, object] = dict(plan.ask())
-    sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()
+    sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & settings.keys()
     if sized:
         wanted = {k: v for k, v in wanted.items() if k == "time"}
         if "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
-            each = given.get("gpus_per_node") or prod(
-                v for k in ("tasks_per_node", "cpus_per_task") if isinstance(v := given.get(k), int)
+            each = settings.get("gpus_per_node") or prod(
+                v
+                for k in ("tasks_per_node", "cpus_per_task")
+                if isinstance(v := settings.get(k), int)
             )
             wanted = {"nodes": ceil(plan.devices / int(str(each))), **wanted}
-    if "time" in given:
+    if "time" in settings:
         wanted.pop("time", None)
     if wanted:
         steps = plan.steps.count
         asked = " ".join(flags(wanted))
-        why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
+        why = f"{seconds_text(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(
-            f"suggested by simulator plan for {devices} {device_words(found, devices)}: {asked} ({why})"
+            f"suggested by simulator plan for {devices} {device_words(target, devices)}: {asked} ({why})"
         )
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 
 
-def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int | None:
+def _devices(config: RunConfig, target: Machine, settings: dict[str, object]) -> int | None:
     if config.devices.count != "auto":
         return config.devices.count
-    keys = ("gpus_per_node",) if found.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
-    numbers = [value for key in keys if isinstance(value := given.get(key), int)]
+    keys = ("gpus_per_node",) if target.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
+    numbers = [value for key in keys if isinstance(value := settings.get(key), int)]
     each = prod(numbers) if numbers else None
-    nodes = given.get("nodes")
+    nodes = settings.get("nodes")
     if isinstance(nodes, int):
-        return nodes * (each or found.per_node)
-    fewest = fewest_devices(config, found)
+        return nodes * (each or target.per_node)
+    fewest = fewest_devices(config, target)
     if fewest is None or each is None:
         return fewest
     return ceil(fewest / each) * each

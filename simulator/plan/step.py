@@ -4,11 +4,13 @@ and its traffic.
 The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual
 CPU devices. This takes one or a few seconds, whatever the size of the grid."""
 
+import re
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import jax
 
@@ -16,7 +18,7 @@ from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.compare import Programs
-from simulator.physics.models import outputs
+from simulator.physics.models import State, outputs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
@@ -24,13 +26,13 @@ from simulator.plan.traffic import Traffic, traffic
 from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.collectives import largest_transform
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 from simulator.spectral.staged import StagedTransform
 
 CompiledProgram = Literal["loop", "diagnostics", "output"]
 """The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
 
+_FFT = re.compile(r"= [a-z]+(\d+)\[([\d,]*)\]\S* fft\(")
 _compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
 
 
@@ -48,6 +50,13 @@ def program_memory(
     return _needs(Programs(config), devices, platform, program, target)
 
 
+def largest_transform(compiled: jax.stages.Compiled) -> int:
+    """Bytes of the largest result of a local Fourier transform in a compiled program."""
+    results = _FFT.findall(compiled.as_text() or "")
+    sizes = (int(bits) // 8 * prod(map(int, extents.split(","))) for bits, extents in results)
+    return max(sizes, default=0)
+
+
 @lru_cache(maxsize=8)
 def _simulation(key: Programs, devices: int, platform: Platform, target: str | None) -> Simulation:
     placed_on = (
@@ -63,7 +72,7 @@ def _needs(
     simulation = _simulation(key, devices, platform, target)
     state = simulation.placed_template
 
-    def size(function: Any) -> int:
+    def size(function: Callable[[State], jax.Array]) -> int:
         result = jax.eval_shape(function, state)
         return prod(result.shape) * result.dtype.itemsize
 
@@ -201,8 +210,8 @@ def estimate(config: RunConfig, key: Programs) -> Estimate:
 
 
 @lru_cache(maxsize=1024)
-def _traced(given: Programs) -> tuple[tuple[str, ...], int]:
+def _traced(key: Programs) -> tuple[tuple[str, ...], int]:
     """(columns of diagnostics.csv, bytes of the state)."""
-    step = Step(given.config)
+    step = Step(key.config)
     names = tuple(name for name in step.simulation.columns if name != "rate")
     return ("step", "time", "dt", *names, "cfl"), round(step.state)

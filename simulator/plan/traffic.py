@@ -38,6 +38,12 @@ class TimedExchange(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
 
+    @property
+    def sent(self) -> float:
+        """Bytes that a device sends; it keeps one of the messages."""
+        extent = self.transform.layout.mesh.shape[self.axis]
+        return _bytes(self, self.shape) * (extent - 1) / extent
+
 
 class Anatomy(NamedTuple):
     parts: Counter[TimedPart]  # How often each part occurs in a step.
@@ -46,6 +52,11 @@ class Anatomy(NamedTuple):
     planes: float
     """Bytes that a device sends so that all devices get planes of modes which only one of them
     holds (`operators.hermitian`); XLA takes a sum over the devices for that."""
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a device sends in the exchanges."""
+        return sum(count * exchange.sent for exchange, count in self.exchanges.items())
 
 
 class Sent(NamedTuple):
@@ -107,8 +118,8 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
             count * (part.given + part.made) * values * np.dtype(transform.dtype).itemsize / devices
         )
     cut = min(sum(extent > 1 for extent in layout.mesh.shape.values()), 2)
-    held = jax.tree.leaves(simulation.placed_template.particles)
-    particles = sum(_bytes(array, array.sharding.shard_shape(array.shape)) for array in held)
+    arrays = jax.tree.leaves(simulation.placed_template.particles)
+    particles = sum(_bytes(array, array.sharding.shard_shape(array.shape)) for array in arrays)
     exchanged: dict[tuple[int, int], float] = {}
     for exchange, count in counts.exchanges.items():
         mesh = exchange.transform.layout.mesh.shape
@@ -128,7 +139,7 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     planes = 0.0 if simulation.model.linear_growth.unknown else counts.planes
     return Traffic(
         accessed,
-        planes + sum(size * (extent - 1) / extent for (extent, _), size in exchanged.items()),
+        planes + counts.sent,
         exchanges,
         PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
         hidden * accessed,
@@ -154,10 +165,10 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
             continue
         transform, direction = program.part
         layouts[transform.layout.shape] = transform.layout
-        given, made = ([v.aval for v in side] for side in (call.invars, call.outvars))
-        outputs = made[0].shape[0] if made[0].ndim == 4 else 0
-        parts[TimedPart(transform, direction, given[0].shape[0], outputs)] += times
-        for equation, inner in _equations(program.local_jaxpr(given).jaxpr, times):
+        inputs, results = ([v.aval for v in side] for side in (call.invars, call.outvars))
+        outputs = results[0].shape[0] if results[0].ndim == 4 else 0
+        parts[TimedPart(transform, direction, inputs[0].shape[0], outputs)] += times
+        for equation, inner in _equations(program.local_jaxpr(inputs).jaxpr, times):
             if equation.primitive.name == "all_to_all" and program.mesh.size > 1:
                 axis = equation.params["axis_name"]
                 operand = equation.invars[0].aval
@@ -165,14 +176,14 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
                 exchanges[TimedExchange(transform, axis, operand.shape, operand.dtype)] += inner
             ffts += inner * (equation.primitive.name == "fft")
     for call, times in slices:
-        whole = call.invars[0].aval
+        source = call.invars[0].aval
         plane = call.outvars[0].aval
-        if (layout := layouts.get(whole.shape[-3:])) is None:
+        if (layout := layouts.get(source.shape[-3:])) is None:
             continue
         for axis, name in layout.sharded.items():
             place = layout.order.index(axis) - 3
             extent = layout.mesh.shape[name]
-            if plane.shape[place] == 1 < whole.shape[place]:
+            if plane.shape[place] == 1 < source.shape[place]:
                 planes += times * _bytes(plane, plane.shape) * 2 * (extent - 1) / extent
     return Anatomy(parts, exchanges, ffts, planes)
 

@@ -77,16 +77,16 @@ def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict
     return about | costs if cluster.is_first else None
 
 
-def step_lines(found: dict[str, Any]) -> list[str]:
-    step = found["step"]
-    limits = found["limits"]
+def step_lines(costs: dict[str, Any]) -> list[str]:
+    step = costs["step"]
+    limits = costs["limits"]
 
     def ms(seconds: float) -> str:
         return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
-    parts = [("transforms", found["transforms"], "alone, with their exchanges")]
-    if (sending := found["communication"]) is not None:
-        parts = [("transforms", found["transforms"], "alone, without their exchanges")]
+    parts = [("transforms", costs["transforms"], "alone, with their exchanges")]
+    if (sending := costs["communication"]) is not None:
+        parts = [("transforms", costs["transforms"], "alone, without their exchanges")]
         parts.append(("communication", sending, "their exchanges alone"))
     # The parts are timed alone, so their sum may exceed the step.
     rest = max(step - sum(seconds for _, seconds, _ in parts), 0.0)
@@ -95,25 +95,26 @@ def step_lines(found: dict[str, Any]) -> list[str]:
     parts.append(
         ("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}")
     )
-    sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in found["collectives"].items()]
-    held = found["resident"]
-    temporary = found["temporary"]
+    exchanges = costs["exchanges"]
+    sent = f"{exchanges['count']} all-to-all ({size(exchanges['bytes'])})"
+    resident = costs["resident"]
+    temporary = costs["temporary"]
     return [
-        f"{found['name']}: {found['model']}, {' x '.join(map(str, found['shape']))}, {found['integrator']}, "
-        f"{found['precision']} precision, {found['devices']} {found['device']} devices of {found['processes']} "
-        f"processes, {found['transform']}, kernels {found['kernels']}, on {found['host']}",
-        f"{'step':18}{ms(step):>10}          median of {len(found['rounds'])}, "
-        f"{ms(found['fastest'])} to {ms(found['slowest'])}; "
-        f"{found['points_per_second'] / 1e6:.3g} million points per second and device",
+        f"{costs['name']}: {costs['model']}, {' x '.join(map(str, costs['shape']))}, {costs['integrator']}, "
+        f"{costs['precision']} precision, {costs['devices']} {costs['device']} devices of {costs['processes']} "
+        f"processes, {costs['transform']}, kernels {costs['kernels']}, on {costs['host']}",
+        f"{'step':18}{ms(step):>10}          median of {len(costs['rounds'])}, "
+        f"{ms(costs['fastest'])} to {ms(costs['slowest'])}; "
+        f"{costs['points_per_second'] / 1e6:.3g} million points per second and device",
         *(
             f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}"
             for name, seconds, what in parts
         ),
-        f"{'diagnostics':18}{ms(found['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
-        f"{1 + found['diagnostics'] / (10 * step):.3f} times as long",
-        f"{'memory':18}{size(found['memory_bytes']):>10}   on each device; words per grid point: "
-        f"{held + temporary:.2f} = state {held:.2f} + temporary {temporary:.2f}",
-        f"{'sends':18}{', '.join(sent) or 'nothing'}",
-        f"{'compilation':18}{found['compile_cold']:>8.1f} s   without and {found['compile_cached']:.1f} s with "
+        f"{'diagnostics':18}{ms(costs['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
+        f"{1 + costs['diagnostics'] / (10 * step):.3f} times as long",
+        f"{'memory':18}{size(costs['memory_bytes']):>10}   on each device; words per grid point: "
+        f"{resident + temporary:.2f} = state {resident:.2f} + temporary {temporary:.2f}",
+        f"{'sends':18}{sent if exchanges['count'] else 'nothing'}",
+        f"{'compilation':18}{costs['compile_cold']:>8.1f} s   without and {costs['compile_cached']:.1f} s with "
         "the compile cache",
     ]

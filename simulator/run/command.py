@@ -7,14 +7,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from simulator.cluster import Allocation, discover
 from simulator.cluster.failure import contained
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.files import exit_called
-from simulator.run.folder import Action
+from simulator.run.folder import Action, Choices
 from simulator.stopwatch import Stopwatch
 
 
@@ -61,7 +60,6 @@ def run_config(
     `args.arguments` is the command line, for provenance and for the launched processes.
     `args.spent` has counted the time since the command began. `allocation` comes from `allocated`.
     `allow` names frozen keys whose values may differ from those of the run in the folder."""
-    from simulator.run.prepare import Choices
     from simulator.run.refusals import may_run
 
     choices = Choices(
@@ -70,7 +68,7 @@ def run_config(
     folder = Path(config.output.directory)
     processes = args.processes if allocation is None else allocation.num_processes
     # A refusal that needs no device comes before any process or device starts.
-    decision = may_run(config, processes, overwrite=choices.overwrite, allow=choices.allow)
+    decision = may_run(config, processes, choices)
     if decision.action is Action.FINISHED:
         for line in decision.lines if allocation is None or allocation.process_id == 0 else ():
             print(line)
@@ -88,7 +86,11 @@ def launched(arguments: Sequence[str], processes: int, folder: Path | None = Non
 
 
 def _one_process(
-    config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool
+    config: RunConfig,
+    allocation: Allocation,
+    choices: Choices,
+    spent: Stopwatch,
+    overwritten: bool,
 ) -> int:
     from simulator.archive.stored_state import RunInputs
     from simulator.cluster.failure import describe, to_log_file

@@ -24,12 +24,11 @@ from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
-from simulator.run.folder import Action, Decision, RunFolder, claim
+from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
-from simulator.run.loop import Calls, Loop, Moment, Outcome
+from simulator.run.loop import Calls, Loop, Outcome
 from simulator.run.prepare import (
-    Choices,
     find_start,
     forget_after,
     headline,
@@ -39,6 +38,7 @@ from simulator.run.prepare import (
 from simulator.run.progress import Progress, redshift_of, summary, typed
 from simulator.run.refusals import check_memory, decision_of
 from simulator.run.run_status import job_of
+from simulator.run.schedule import Moment
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.simulation import provenance
 from simulator.simulation.advance import Until
@@ -50,12 +50,11 @@ from simulator.words import short
 STEPS = "the loop over steps"
 _NO_MEMORY = "RESOURCE_EXHAUSTED"  # The status in the message of JAX's error.
 _LESS_MEMORY = "Use more devices or a coarser grid; simulator plan shows what the run needs"
-_USUAL = Choices()
 
 
 def execute(
     simulation: Simulation,
-    choices: Choices = _USUAL,
+    choices: Choices = USUAL,
     log: RunLog | None = None,
     signals: SignalFlags | None = None,
     claimed: Callable[[], object] = lambda: None,
@@ -157,7 +156,7 @@ class _Run:
         return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
 
     def _look(self) -> Decision:
-        return decision_of(self.config, overwrite=self.choices.overwrite, allow=self.choices.allow)
+        return decision_of(self.config, self.choices)
 
     def _claim(self) -> Decision:
         self.lock, decision = claim(
@@ -171,8 +170,10 @@ class _Run:
         name = describe(self.cluster.process_id, self.cluster.num_processes)
         chosen: Path | None = None
         if decision.action is Action.CONTINUE:
-            found = self.cluster.together(lambda: find_start(self.config, self.choices, self.log))
-            chosen = Path(found) if found else None
+            checkpoint = self.cluster.together(
+                lambda: find_start(self.config, self.choices, self.log)
+            )
+            chosen = Path(checkpoint) if checkpoint else None
             if chosen is None:
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
@@ -214,7 +215,7 @@ class _Run:
                 # The write checks the lock: after a takeover the log belongs to another start, too.
                 output.write(lambda: self.state_file.running(moment))
                 if output.trouble is None:
-                    progress.update(moment.step, moment.time, moment.dt)
+                    progress.update(moment)
 
             with self.spent.on("compilation"):
                 ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
@@ -348,8 +349,8 @@ class StateFile:
         existing file."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
-            kept = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
-            self._state = replace(self._state, **{name: getattr(state, name) for name in kept})
+            fields = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
+            self._state = replace(self._state, **{name: getattr(state, name) for name in fields})
 
     def begin(self, first_time: float, first_step: int, *, continued: bool) -> None:
         """The run began at `first_time`; this start takes its steps from `first_step` on."""
@@ -393,6 +394,4 @@ class StateFile:
 
     def failed(self, reason: str) -> None:
         """Write the state of a run that has failed, with its last known position."""
-        self.write(
-            "failed", Moment(self._state.step, self._state.time, self._state.dt, 0.0), reason
-        )
+        self.write("failed", Moment(self._state.step, self._state.time, self._state.dt), reason)

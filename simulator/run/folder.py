@@ -38,10 +38,8 @@ from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
-_INDICES = (
-    "snapshots.vtkhdf",
-    "report.html",
-)  # Files derived from other files; the ledger does not record them.
+# Files derived from other files; the ledger does not record them.
+_INDICES = ("snapshots.vtkhdf", "report.html")
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
@@ -69,7 +67,7 @@ def own_names(series: Iterable[str]) -> frozenset[str]:
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
 
-class Found(StrEnum):
+class FolderContent(StrEnum):
     """The kind of content at the path of a run folder."""
 
     ABSENT = "absent"
@@ -88,6 +86,19 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
+class Choices:
+    """How `run` treats an existing folder."""
+
+    overwrite: bool = False
+    allow: Collection[str] = ()
+    """Frozen keys whose values may differ from those of the earlier start."""
+    command: Sequence[str] = ()
+
+
+USUAL = Choices()
+
+
+@dataclass(frozen=True)
 class Decision:
     """An action, and the lines that explain the action; with `clear` the earlier run is removed
     first."""
@@ -103,30 +114,26 @@ class Decision:
 
 def decide(
     path: Path,
-    found: Found,
+    content: FolderContent,
     state: RunState | None = None,
     differences: Sequence[Difference] = (),
     *,
     stop: float | None = None,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
+    choices: Choices = USUAL,
 ) -> Decision:
-    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change
-    all the same."""
-    changed = [difference for difference in differences if difference[3] != "free"]
-    frozen = _frozen(differences, allow)
-    lines = tuple(
-        f"{key}: {value_words(old)} -> {value_words(new)}" for key, old, new, _ in changed
-    )
+    """The decision table. `stop` is the new `time.stop`."""
+    changed = [difference for difference in differences if difference.change is not Change.FREE]
+    frozen = _frozen(differences, choices.allow)
+    lines = tuple(f"{d.key}: {value_words(d.old)} -> {value_words(d.new)}" for d in changed)
 
     def refused(why: str) -> Decision:
         return Decision(Action.REFUSE, (f"{path}: {why}",))
 
-    if found is Found.FOREIGN:
+    if content is FolderContent.FOREIGN:
         return refused("not a run of this program; choose another folder with --output DIR")
-    if found in (Found.ABSENT, Found.EMPTY):
+    if content in (FolderContent.ABSENT, FolderContent.EMPTY):
         return Decision(Action.START)
-    if overwrite:
+    if choices.overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
     if frozen:
         return refused(
@@ -134,15 +141,17 @@ def decide(
             f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or with the "
             f"change: simulator resume {path} {_allowing(frozen)}"
         )
-    if found is Found.PREPARED:
+    if content is FolderContent.PREPARED:
         return Decision(Action.START, lines)
     # The simulation time before which the run cannot end any more.
-    reached = state and (state.time if found is Found.FINISHED else state.last_checkpoint_time)
+    reached = state and (
+        state.time if content is FolderContent.FINISHED else state.last_checkpoint_time
+    )
     if stop is not None and reached is not None and stop < reached and lines:
         return refused(
             f"time.stop: {stop:g} lies before t = {reached:g}, which the run has reached; give a later one"
         )
-    if found is Found.FINISHED and not lines:
+    if content is FolderContent.FINISHED and not lines:
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
         line = f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again"
         return Decision(Action.FINISHED, (line,))
@@ -166,13 +175,13 @@ class RunFolder:
 
     path: Path
 
-    def found(self) -> Found:
+    def content(self) -> FolderContent:
         if not os.path.exists(self.path):
-            return Found.ABSENT
+            return FolderContent.ABSENT
         # No run belongs into the user's home folder or a parent of it, even if that is empty.
         home = Path(os.path.realpath(os.path.expanduser("~")))
         if not self.path.is_dir() or home.is_relative_to(os.path.realpath(self.path)):
-            return Found.FOREIGN
+            return FolderContent.FOREIGN
         try:  # a parameter study may lie in a run folder but is no part of the run
             entries = (
                 e for e in self.path.iterdir() if read_json(e / PLAN).get("program") != SWEEP
@@ -181,22 +190,22 @@ class RunFolder:
         except OSError as error:
             raise refusal(error, "output.directory: ") from None
         if all(_AROUND.fullmatch(name) for name in names):
-            return Found.EMPTY
+            return FolderContent.EMPTY
         if CONFIG not in names:
             ours = all(name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names)
             begun = LEDGER in names or read_state(self.path) is not None
-            return Found.EMPTY if begun and ours else Found.FOREIGN
+            return FolderContent.EMPTY if begun and ours else FolderContent.FOREIGN
         if STATE in names:
             state = read_state(self.path)
             if state is None:
-                return Found.FOREIGN
-            return Found.FINISHED if state.state == "finished" else Found.UNFINISHED
+                return FolderContent.FOREIGN
+            return FolderContent.FINISHED if state.state == "finished" else FolderContent.UNFINISHED
         series = series_names(self.path)
         expected = own_names(series)
         if not all(name in expected or _AROUND.fullmatch(name) for name in names):
-            return Found.FOREIGN
+            return FolderContent.FOREIGN
         results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
-        return Found.UNFINISHED if names & results else Found.PREPARED
+        return FolderContent.UNFINISHED if names & results else FolderContent.PREPARED
 
     def create(self) -> None:
         """Make the folder if it is missing. Raises UserError if the folder cannot be made."""
@@ -267,28 +276,28 @@ def claim(
     `RunLock.acquire`."""
     folder.create()
     try:
-        held = RunLock.acquire(folder.path, environ, **lock)
+        acquired = RunLock.acquire(folder.path, environ, **lock)
     except OSError as error:
         raise refusal(with_path(error, folder.path), "output.directory: ") from None
     try:
         decided = decision()
         decided.raise_if_refused()
     except BaseException:
-        held.release()
+        acquired.release()
         raise
     if decided.action is Action.FINISHED:
-        held.release()
+        acquired.release()
         return None, decided
     if decided.clear:
         folder.clear()
-    return held, decided
+    return acquired, decided
 
 
 def belongs_to(key: str, allowed: str) -> bool:
     return key == allowed or key.startswith(allowed + ".")
 
 
-def value_words(value: Any) -> str:
+def value_words(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
@@ -326,11 +335,8 @@ def computed_with(config_file: Path) -> RunConfig:
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:
             stored = stored_config(checkpoint)
-        except (
-            RunFailure,
-            UserError,
-        ):  # damaged or of another version, so no run continues from it
-            continue
+        except (RunFailure, UserError):
+            continue  # damaged or of another version, so no run continues from it
         frozen = {} if stored is None else {block: getattr(stored, block) for block in FROZEN}
         return config.model_copy(update=frozen)
     return config
@@ -351,7 +357,7 @@ def _frozen(differences: Sequence[Difference], allow: Collection[str]) -> list[D
     return [
         d
         for d in differences
-        if d[3] == Change.FROZEN and not any(belongs_to(d[0], a) for a in allow)
+        if d.change is Change.FROZEN and not any(belongs_to(d.key, key) for key in allow)
     ]
 
 
@@ -369,5 +375,5 @@ def _allowing(differences: Sequence[Difference]) -> str:
     return shlex.join(words)
 
 
-def _as_yaml(value: Any) -> str:
+def _as_yaml(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)

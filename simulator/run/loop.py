@@ -18,22 +18,13 @@ from simulator.archive.snapshot_writer import Writer
 from simulator.errors import RunFailure
 from simulator.physics.models import State
 from simulator.physics.particles.population import crowded
-from simulator.run.schedule import Schedule, WallTimer
+from simulator.run.schedule import Moment, Schedule, WallTimer
 from simulator.run.signals import Flag, Watch, stop_reason
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
 WAKE = 1.0  # Seconds of work between two checks of signals, stop files and the clock.
-
-
-class Moment(NamedTuple):
-    """The position of the run: the values of the state's clock, on the host."""
-
-    step: int
-    time: float
-    dt: float
-    steps_per_second: float
 
 
 @dataclass(frozen=True)
@@ -54,30 +45,22 @@ class Calls(NamedTuple):
     alive: Callable[[], None]
 
 
+@dataclass
 class Loop:
-    """Runs a simulation from its current state to the end, or until a request to stop."""
+    """Runs a simulation from its current state to the end, or until a request to stop. `advance` is
+    the compiled `simulation.advance`."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        schedule: Schedule,
-        output: Output,
-        writer: Writer,
-        watch: Watch,
-        calls: Calls,
-        advance: Callable[[State, Until], State],
-        spent: Stopwatch,
-    ):
-        """`advance` is the compiled `simulation.advance`."""
-        self._simulation = simulation
-        self._schedule = schedule
-        self._output = output
-        self._writer = writer
-        self._watch = watch
-        self._calls = calls
-        self._take_steps = advance
-        self._spent = spent
-        self._wall = WallTimer(schedule.events, time.monotonic)
+    simulation: Simulation
+    schedule: Schedule
+    output: Output
+    writer: Writer
+    watch: Watch
+    calls: Calls
+    advance: Callable[[State, Until], State]
+    spent: Stopwatch
+
+    def __post_init__(self) -> None:
+        self._wall = WallTimer(self.schedule.events, time.monotonic)
         self._speed: float | None = None
         self._flags = np.zeros(len(Flag), np.int32)
 
@@ -90,23 +73,21 @@ class Loop:
         while True:
             moment = self._look()
             if moment.step > first or not continued:
-                due = self._schedule.due(*moment[:3])
-                planned = self._schedule.planned(*moment[:3])
+                due = self.schedule.due(moment)
+                planned = self.schedule.planned(moment)
                 # A checkpoint of this state stores the schedule after the events of this moment.
-                self._schedule = self._schedule.passed(moment.time, moment.dt)
+                self.schedule = self.schedule.passed(moment)
                 self._take(due, moment, planned)
-            finished = self._schedule.finished(*moment[:3])
+            finished = self.schedule.finished(moment)
             steps, wall = self._agree(moment)
             reason = None if finished else stop_reason(self._flags)
             leaving = finished or (reason is not None and moment.step > first)
-            wanted = [
-                *wall,
-                *(["checkpoints"] if leaving or self._flags[Flag.CHECKPOINT_FILE] else []),
-            ]
-            fresh = moment.step > first or not continued
-            further = tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh)
-            self._take(further, moment, further)
-            self._watch.obey(self._flags)
+            if moment.step > first or not continued:
+                saves = leaving or self._flags[Flag.CHECKPOINT_FILE]
+                asked = dict.fromkeys([*wall, *(["checkpoints"] if saves else [])])
+                further = tuple(name for name in asked if name not in due)
+                self._take(further, moment, further)
+            self.watch.obey(self._flags)
             if leaving:
                 self._finish_save()
                 self._raise_trouble()
@@ -116,7 +97,7 @@ class Loop:
 
     def _look(self) -> Moment:
         """The clock of the current state. Raises RunFailure if the state is no longer finite."""
-        state = self._simulation.state
+        state = self.simulation.state
         step, t, dt = (x.item() for x in jax.device_get((state.step, state.time, state.dt)))
         moment = Moment(step, t, dt, self._speed or 0.0)
         if not np.isfinite(dt):
@@ -124,35 +105,35 @@ class Loop:
         return moment
 
     def _cannot_go_on(self, moment: Moment) -> NoReturn:
-        what, cure = self._simulation.trouble()
+        what, cure = self.simulation.trouble()
         self._fail(
             f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help"
         )
 
     def _fail(self, line: str) -> NoReturn:
         """Finishes a save in progress, then ends the run for a reason that all processes know."""
-        self._output.flush()
+        self.output.flush()
         self._finish_save()
         raise RunFailure(line)
 
     def _finish_save(self) -> None:
-        with self._spent.on("waiting for files"):
-            folder = self._writer.wait()
+        with self.spent.on("waiting for files"):
+            folder = self.writer.wait()
         if folder is not None:
-            self._calls.committed(folder)
+            self.calls.committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment, planned: tuple[str, ...]) -> None:
         # A step checks its initial state, so the present state may be the first one that is not
         # finite.
-        if names and self._simulation.nonfinite():
+        if names and self.simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
             if name in ("snapshots", "checkpoints"):
                 self._finish_save()
-            self._output.take(
+            self.output.take(
                 (name,),
-                self._simulation.state,
-                self._schedule.state(),
+                self.simulation.state,
+                self.schedule.state(),
                 planned=name in planned,
             )
             self._wall.reset(name)
@@ -161,19 +142,19 @@ class Loop:
         """The number of steps to take next, and the events due by wall clock; sets the agreed
         flags."""
         wake = max(1, int(WAKE * self._speed)) if self._speed else 1
-        flags = self._watch.poll(failed=self._output.trouble is not None, wall=self._wall.due())
-        mine = np.array([*flags, self._writer.busy, wake], np.int64)
-        with self._spent.on("waiting for other processes"):
-            *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
+        flags = self.watch.poll(failed=self.output.trouble is not None, wall=self._wall.due())
+        mine = np.array([*flags, self.writer.busy, wake], np.int64)
+        with self.spent.on("waiting for other processes"):
+            *agreed, busy, wake = self.simulation.cluster.any(mine).tolist()
         self._flags = np.array(agreed[: len(Flag)], np.int32)
-        self._calls.alive()
-        self._watch.agreed(self._flags)
+        self.calls.alive()
+        self.watch.agreed(self._flags)
         if self._flags[Flag.FAILURE]:
             self._raise_trouble()
-        if (folder := self._writer.poll(bool(busy))) is not None:
-            self._calls.committed(folder)
-        self._calls.progress(moment)
-        until_due = self._schedule.steps_until_due(moment.step)
+        if (folder := self.writer.poll(bool(busy))) is not None:
+            self.calls.committed(folder)
+        self.calls.progress(moment)
+        until_due = self.schedule.steps_until_due(moment.step)
         steps = wake if until_due is None else min(wake, max(until_due, 1))
         return steps, tuple(
             n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d
@@ -181,21 +162,21 @@ class Loop:
 
     def _raise_trouble(self) -> None:
         """Raises, on every process, the first error of any process in writing a file."""
-        for line in filter(None, self._simulation.cluster.gather(self._output.trouble)):
+        for line in filter(None, self.simulation.cluster.gather(self.output.trouble)):
             raise RunFailure(line)
 
     def _advance(self, moment: Moment, steps: int) -> float:
         """Takes up to `steps` steps; returns their duration in seconds."""
         until = Until(
-            np.float64(self._schedule.next_aligned(moment.dt)),
-            np.float64(self._schedule.next_soft()),
+            np.float64(self.schedule.next_aligned(moment.dt)),
+            np.float64(self.schedule.next_soft()),
             np.int64(steps),
         )
         began = time.monotonic()
-        with self._spent.on("steps"):
-            state = self._take_steps(self._simulation.state, until)
+        with self.spent.on("steps"):
+            state = self.advance(self.simulation.state, until)
             jax.block_until_ready(state)
-        self._simulation.state = state
+        self.simulation.state = state
         grew = self._make_room(state)
         seconds = time.monotonic() - began
         if not grew and float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
@@ -209,14 +190,14 @@ class Loop:
     def _make_room(self, state: State) -> bool:
         """Enlarges buffers of particles that are too small; later steps use programs for the larger
         buffers. Returns whether a buffer was too small."""
-        simulation = self._simulation
+        simulation = self.simulation
         name = crowded(state.particles)
         if name is None:
             return False
-        with self._spent.on("particles"):
+        with self.spent.on("particles"):
             simulation.state = simulation.grow(state)
-        self._take_steps = simulation.advance
-        self._output.use({})
+        self.advance = simulation.advance
+        self.output.use({})
         if simulation.cluster.is_first:
             simulation.report(
                 f"step {int(state.step)}: {name} crowd on a device; buffers grow to "

@@ -4,8 +4,8 @@ first state."""
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from simulator.archive.ledger import NAME as LEDGER
@@ -20,24 +20,13 @@ from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
-from simulator.run.folder import RunFolder, check_restored
+from simulator.run.folder import Choices, RunFolder, check_restored
 from simulator.run.log import RunLog
-from simulator.run.schedule import Schedule, events
+from simulator.run.schedule import Moment, Schedule, events
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How `run` treats an existing folder."""
-
-    overwrite: bool = False
-    allow: tuple[
-        str, ...
-    ] = ()  # Frozen keys whose values may differ from those of the earlier start.
-    command: Sequence[str] = ()
 
 
 def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
@@ -138,11 +127,8 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
         # from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
-    time = float(state.time)
-    dt = float(state.dt)
-    return Schedule.restored(
-        planned, settings.stop, stored["schedule"], time, dt, settings.max_steps
-    )
+    moment = Moment(int(state.step), float(state.time), float(state.dt))
+    return Schedule.restored(planned, settings.stop, stored["schedule"], moment, settings.max_steps)
 
 
 def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:

@@ -26,6 +26,7 @@ from simulator.physics.models.cosmology import Background
 from simulator.physics.models.observables.resolution import RESOLVED, UNDER_RESOLVED
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
+from simulator.run.schedule import Moment
 from simulator.words import duration, size
 
 LINE_EVERY = 30.0  # Seconds between two lines of progress if stdout is no terminal.
@@ -73,36 +74,33 @@ class Progress:
             self._task = self._bar.add_task("", total=1.0, words="starting")
             self._bar.start()
 
-    def update(self, step: int, time: float, dt: float) -> None:
+    def update(self, moment: Moment) -> None:
         """Show the position after the latest step. Cheap enough for every pause of the device
         loop."""
         now = self._clock()
-        self._first_step = step if self._first_step is None else self._first_step
-        self._seen.append((now, step, time))
+        if self._first_step is None:
+            self._first_step = moment.step
+        self._seen.append((now, moment.step, moment.time))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
             self._seen.popleft()
+        fraction = self.fraction(moment)
+        words = self._words(moment)
         if self._shown is not None:
-            self._shown(self.fraction(step, time), self._words(step, time, dt))
+            self._shown(fraction, words)
         elif self._bar is not None:
-            words = self._words(step, time, dt)
-            self._bar.update(self._task, completed=self.fraction(step, time), words=words)
+            self._bar.update(self._task, completed=fraction, words=words)
         elif now - self._last_line >= self._line_every:
             self._last_line = now
-            self._log.say(
-                f"{100 * self.fraction(step, time):3.0f} %  {self._words(step, time, dt)}"
-            )
+            self._log.say(f"{100 * fraction:3.0f} %  {words}")
 
-    def fraction(self, step: int, time: float) -> float:
+    def fraction(self, moment: Moment) -> float:
         """The completed fraction of the run by simulation time or by steps, whichever is larger."""
         parts = [0.0]
         if math.isfinite(self._stop):
-            parts.append(
-                (time - self._start) / (self._stop - self._start)
-                if self._stop > self._start
-                else 1.0
-            )
+            length = self._stop - self._start
+            parts.append((moment.time - self._start) / length if length > 0 else 1.0)
         if self._max_steps and self._first_step is not None:
-            parts.append((step - self._first_step) / self._max_steps)
+            parts.append((moment.step - self._first_step) / self._max_steps)
         return min(max(parts), 1.0)
 
     @property
@@ -134,21 +132,21 @@ class Progress:
         nothing = (0.0, 0, 0.0)
         return (self._seen[0], self._seen[-1]) if self._seen else (nothing, nothing)
 
-    def _words(self, step: int, time: float, dt: float) -> str:
+    def _words(self, moment: Moment) -> str:
         left = self.seconds_left
         end = f"  {duration(left)} left" if left is not None else ""
         speed = f"{self.steps_per_second:.3g} steps/s"
-        z = redshift_of(self._background, time)
-        return f"step {step}  t = {time:.4g} of {self._stop:.4g}{z}  dt = {dt:.2e}  {speed}{end}"
+        time = (
+            f"t = {moment.time:.4g} of {self._stop:.4g}{redshift_of(self._background, moment.time)}"
+        )
+        return f"step {moment.step}  {time}  dt = {moment.dt:.2e}  {speed}{end}"
 
 
-def redshift_of(background: Any, time: float) -> str:
+def redshift_of(background: Background | None, time: float) -> str:
     """` (z = 9)`; nothing without an expanding background."""
-    return (
-        ""
-        if background is None
-        else f" (z = {round(1 / background.scale_factor_at(time) - 1, 6) + 0:.4g})"
-    )
+    if background is None:
+        return ""
+    return f" (z = {round(1 / background.scale_factor_at(time) - 1, 6) + 0:.4g})"
 
 
 def notebook_line() -> Callable[[float, str], None] | None:
@@ -257,7 +255,7 @@ def _resolution(table: Path) -> list[str]:
         values = rows[column][known]
         times = rows["time"][known]
         least = int(values.argmin())
-        line = f"{words}: {values[-1]:.3g} in the last row, {values[least]:.3g} at the least (t = {times[least]:g})"
+        line = f"{words}: minimum {values[least]:.3g} (t = {times[least]:g}), last row {values[-1]:.3g}"
         # Before a cascade, the scale lies beyond the grid, but nothing does that the grid would cut
         # off.
         resolved = values[least] >= RESOLVED or bool(
@@ -269,24 +267,23 @@ def _resolution(table: Path) -> list[str]:
 
 def sizes_of_results(folder: Path) -> list[tuple[str, str]]:
     """The results in the folder of a run, each with its size."""
-    found: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     for name in ("diagnostics.csv", *(f"{name}.h5" for name in series_names(folder))):
         path = folder / name
         if path.exists():
-            whole = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
+            total = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
             if path.suffix == ".csv":
-                with path.open(
-                    "rb"
-                ) as file:  # read line by line, because the table of a long run may be large
+                # Read line by line, because the table of a long run may be large.
+                with path.open("rb") as file:
                     rows = sum(1 for _ in file) - 1
-                whole = f"{rows} row{'s' * (rows != 1)}, {whole}"
-            found.append((name, whole))
+                total = f"{rows} row{'s' * (rows != 1)}, {total}"
+            results.append((name, total))
     for name in ("snapshots", "checkpoints"):
         if saved := committed(folder / name):
             largest = max(map(_bytes, saved))
-            whole = _bytes(folder / name)
-            found.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(whole)} in all"))
-    return found
+            total = _bytes(folder / name)
+            results.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(total)} in all"))
+    return results
 
 
 def _bytes(path: Path) -> int:

@@ -5,7 +5,7 @@ initial condition raise the same errors as in a run. Checks that depend on value
 initial state at rest, are left to the run."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
 from simulator.run.folder import (
+    USUAL,
     Action,
+    Choices,
     Decision,
-    Found,
+    FolderContent,
     RunFolder,
     computed_with,
     decide,
@@ -47,44 +49,39 @@ FEW = (
 def may_run(
     config: RunConfig,
     processes: int = 1,
+    choices: Choices = USUAL,
     *,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
     growth: bool = False,
 ) -> Decision:
     """Whether `run` would start or continue the run, or find it finished. Raises UserError, with
     the place, if `run` would refuse the folder, or the configuration on any devices. Needs no
     device and writes nothing. For `growth` see `check_configuration`."""
-    decision = decision_of(config, overwrite=overwrite, allow=allow)
+    decision = decision_of(config, choices)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
-        check_configuration(
-            config,
-            processes,
-            None if decision.clear else RunFolder(config.output.directory).path / "inputs",
-            growth,
-        )
+        copies = None if decision.clear else Path(config.output.directory) / "inputs"
+        check_configuration(config, processes, copies, growth)
     return decision
 
 
-def decision_of(
-    config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()
-) -> Decision:
+def decision_of(config: RunConfig, choices: Choices = USUAL) -> Decision:
     """The decision of `run` for `config` and the present contents of its folder."""
     folder = RunFolder(Path(config.output.directory))
-    found = folder.found()
+    content = folder.content()
     file = folder.path / CONFIG
-    old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
+    old = (
+        content in (FolderContent.PREPARED, FolderContent.UNFINISHED, FolderContent.FINISHED)
+        and not choices.overwrite
+    )
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
     return decide(
         folder.path,
-        found,
+        content,
         state,
         differences,
         stop=config.time.stop,
-        overwrite=overwrite,
-        allow=allow,
+        choices=choices,
     )
 
 
@@ -146,9 +143,9 @@ def check_memory(simulation: Simulation) -> None:
     of = f"{' x '.join(map(str, shape))} in {config.precision} precision needs {least}"
     cures = [f"grid.shape: {smaller}"] if smaller else []
     if (crowd := _crowd(simulation, state)) is not None:
-        key, name, count, held = crowd
+        key, name, count, bytes_ = crowd
         # The memory of a step is proportional to the arrays that it advances.
-        fit = int(count * (free * state / needs - (state - held)) / held)
+        fit = int(count * (free * state / needs - (state - bytes_)) / bytes_)
         of = f"{count} {name} are most of the {least} that a step needs"
         cures = [f"count: {fit}"] if fit > 0 else []
     cures.append(f"{_counted(ceil(needs / free * devices))} like these")
@@ -162,17 +159,17 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
     """If particles are most of the `state` (bytes): the key of the largest species' number, its
     name, that number, and its bytes on a device."""
     sets = simulation.template.particles
-    held = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
-    if 2 * sum(held.values()) < state:
+    sizes = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
+    if 2 * sum(sizes.values()) < state:
         return None
-    name = max(held, key=lambda name: held[name])
+    name = max(sizes, key=lambda name: sizes[name])
     of_model = name in simulation.model.populations
     block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
     return (
         f"{block}.{list(names).index(name)}.count",
         name,
         simulation.populations[name].count,
-        held[name],
+        sizes[name],
     )
 
 

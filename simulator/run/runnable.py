@@ -115,7 +115,7 @@ class RunnableSimulation(Shown, Simulation):
         return picture(values if values.ndim == 2 else values[:, :, values.shape[2] // 2], named[0])
 
 
-def _named(model: Any, inputs: RunInputs) -> Any:
+def _named(model: object, inputs: RunInputs) -> Any:
     """The block `model`, with the class of an equation replaced by its name."""
     block = {"equation": model} if inspect.isclass(model) else model
     if not isinstance(block, dict) or not inspect.isclass(equation := block.get("equation")):
@@ -129,7 +129,7 @@ def _named(model: Any, inputs: RunInputs) -> Any:
     return {"kind": "python", **block, "path": path, "equation": equation.__name__}
 
 
-def _source(thing: Any) -> str:
+def _source(thing: type | Callable[..., Any]) -> str:
     """The source file of a class or a function; a placeholder for an object defined in a
     notebook."""
     try:

@@ -14,10 +14,24 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from simulator.config.blocks import EVENT_TOLERANCE
-from simulator.measure import requested
+from simulator.config.blocks import EVENT_TOLERANCE, CheckpointSettings, OutputSettings
+from simulator.measure import Cadence, requested
+
+
+class Moment(NamedTuple):
+    """The position of a run: the values of the state's clock, on the host."""
+
+    step: int
+    time: float
+    dt: float
+    steps_per_second: float = 0.0
+
+    @property
+    def limit(self) -> float:
+        """Times up to this one count as reached."""
+        return self.time + EVENT_TOLERANCE * self.dt
 
 
 @dataclass(frozen=True)
@@ -38,10 +52,12 @@ class Event:
     last: bool = False
 
 
-def events(settings: Any) -> tuple[Event, ...]:
+def events(settings: OutputSettings) -> tuple[Event, ...]:
     """The events of a run, in the order in which they are taken."""
 
-    def event(name: str, cadence: Any, *, first: bool = True, align: bool = False) -> Event:
+    def event(
+        name: str, cadence: Cadence | CheckpointSettings, *, first: bool = True, align: bool = False
+    ) -> Event:
         every = getattr(cadence, "every", None)
         align = align or getattr(cadence, "align", False)
         return Event(name, every, cadence.every_steps, cadence.every_wall, align, first, last=True)
@@ -73,49 +89,48 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.counts:
-            given = {
+            lists = {
                 event.name: event.every if isinstance(event.every, tuple) else ()
                 for event in self.events
             }
             counts = {
-                name: 1 + bisect_right(times, self.start_time) for name, times in given.items()
+                name: 1 + bisect_right(times, self.start_time) for name, times in lists.items()
             }
             object.__setattr__(self, "counts", counts)
 
-    def finished(self, step: int, time: float, dt: float) -> bool:
+    def finished(self, moment: Moment) -> bool:
         """Whether the run ends with this state."""
-        out_of_steps = self.max_steps is not None and step - self.start_step >= self.max_steps
-        return out_of_steps or self.stop_time <= time + EVENT_TOLERANCE * dt
+        taken = moment.step - self.start_step
+        out_of_steps = self.max_steps is not None and taken >= self.max_steps
+        return out_of_steps or self.stop_time <= moment.limit
 
-    def due(self, step: int, time: float, dt: float) -> tuple[str, ...]:
-        """Names of the events due by step or simulation time at the end of a step of length `dt`.
+    def due(self, moment: Moment) -> tuple[str, ...]:
+        """Names of the events due by step or simulation time at the end of a step.
 
         Take the events in this order, then continue with the schedule `passed`."""
-        planned = self.planned(step, time, dt)
-        last = self.finished(step, time, dt)
+        planned = self.planned(moment)
+        last = self.finished(moment)
         return tuple(
             event.name for event in self.events if event.name in planned or (event.last and last)
         )
 
-    def planned(self, step: int, time: float, dt: float) -> tuple[str, ...]:
+    def planned(self, moment: Moment) -> tuple[str, ...]:
         """The events `due` without those that are due only because the run ends here."""
-        if step == self.start_step:
+        taken = moment.step - self.start_step
+        if taken == 0:
             return tuple(event.name for event in self.events if event.first)
-        limit = time + EVENT_TOLERANCE * dt
         return tuple(
             event.name
             for event in self.events
-            if self._next(event) <= limit
-            or (event.every_steps and (step - self.start_step) % event.every_steps == 0)
+            if self._next(event) <= moment.limit
+            or (event.every_steps and taken % event.every_steps == 0)
         )
 
-    def passed(self, time: float, dt: float) -> Self:
+    def passed(self, moment: Moment) -> Self:
         """The schedule after the events due at this state: the next time of each event lies beyond
         the state."""
-        limit = time + EVENT_TOLERANCE * dt
-        return replace(
-            self, counts={event.name: self._count_beyond(event, limit) for event in self.events}
-        )
+        counts = {event.name: self._count_beyond(event, moment.limit) for event in self.events}
+        return replace(self, counts=counts)
 
     def next_aligned(self, dt: float) -> float:
         """The time at which a step has to end exactly: the time of the next aligned event, or the
@@ -159,14 +174,13 @@ class Schedule:
         events: Sequence[Event],
         stop_time: float,
         state: Mapping[str, Any],
-        time: float,
-        dt: float,
+        moment: Moment,
         max_steps: int | None = None,
     ) -> Self:
-        """The schedule of a run that continues at `time`, after the events of that state.
+        """The schedule of a run that continues at `moment`, after the events of that state.
 
         An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a
-        new or changed event counts from the run's start and is next due beyond `time`."""
+        new or changed event counts from the run's start and is next due beyond `moment`."""
         fresh = cls(
             tuple(events),
             stop_time,
@@ -174,14 +188,14 @@ class Schedule:
             int(state["start_step"]),
             max_steps,
         )
-        fresh = fresh.passed(time, dt)
+        fresh = fresh.passed(moment)
         planned = {event.name: _plain(event.every) for event in events}
-        kept = {
+        stored = {
             name: int(count)
             for name, (every, count) in state["next"].items()
             if planned.get(name) == every
         }
-        return replace(fresh, counts={**fresh.counts, **kept})
+        return replace(fresh, counts={**fresh.counts, **stored})
 
     def _next(self, event: Event) -> float:
         return math.inf if event.every is None else self._nth(event.every, self.counts[event.name])

@@ -15,7 +15,7 @@ from simulator.config import RunConfig, diff_configs, dump_config, load_config, 
 from simulator.config.blocks import REMOVES
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.run.folder import Action, Found, RunFolder
+from simulator.run.folder import Action, FolderContent, RunFolder
 from simulator.run.progress import program
 from simulator.run.refusals import may_run
 from simulator.run.run_status import look_at, remember_job
@@ -62,8 +62,8 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         raise UserError(
             f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}"
         )
-    found = RunFolder(folder).found()
-    fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
+    content = RunFolder(folder).content()
+    fresh = content in (FolderContent.ABSENT, FolderContent.EMPTY, FolderContent.PREPARED)
     resources, prologue = wishes(config.slurm, site)
     shape = " x ".join(map(str, config.grid.shape))
     nodes = resources.nodes or 1
@@ -98,11 +98,11 @@ def submit_job(config: RunConfig, job: PreparedJob) -> str:
     return number
 
 
-def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
-    """The resources of a job, and the shell lines of its prologue. `own`, from configuration and
+def wishes(settings: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
+    """The resources of a job, and the shell lines of its prologue. `settings`, from configuration and
     command line, overrides the settings of the site; each GPU gets one task and four cores by
     default."""
-    merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
+    merged = site.model_dump(exclude_none=True) | settings.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
     if gpus := merged.get("gpus_per_node"):

@@ -28,7 +28,7 @@ class SweepArray(LazyArray):
         self.name = name
         self.runs = tuple(runs)
         self._frames = [committed(run.folder / "snapshots") for run in self.runs]
-        found: dict[tuple[Any, ...], SweepRun] = {}
+        forms: dict[tuple[Any, ...], SweepRun] = {}
         for run, frames in zip(self.runs, self._frames, strict=True):
             snapshot = open_snapshot(frames[0]) if frames else {}
             known = [field for field in snapshot if snapshot[field].axes]
@@ -42,15 +42,15 @@ class SweepArray(LazyArray):
                 raise UserError(
                     f"{run.folder}: no field {name!r}{fields}; output.snapshots.fields chooses them"
                 )
-            found.setdefault((len(frames), snapshot[name].shape, snapshot[name].dtype), run)
-        if len(found) != 1:
+            forms.setdefault((len(frames), snapshot[name].shape, snapshot[name].dtype), run)
+        if len(forms) != 1:
             said = "; ".join(
-                f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in found.items()
+                f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in forms.items()
             )
             raise UserError(
                 f"the snapshots of {name} are no array: {said or 'no run'}; choose runs that are alike"
             )
-        ((number, shape, self.dtype),) = found
+        ((number, shape, self.dtype),) = forms
         self.shape = (len(self.runs), number, *shape)
 
     @property

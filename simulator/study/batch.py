@@ -51,10 +51,14 @@ def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -
 
 def varied_numbers(config: RunConfig) -> dict[str, float]:
     """The numbers that may differ within a group, by key (`model.viscosity`, `time.dt`)."""
-    whole = as_mapping(config)
-    found = {f"{block}.{key}": item for block in VARIED for key, item in leaves(whole.get(block))}
-    varied = {key: item for key, item in found.items() if isinstance(item, float)}
-    return varied | {f"time.{key}": whole["time"][key] for key in TIME_STEP if key in whole["time"]}
+    mapping = as_mapping(config)
+    numbers = {
+        f"{block}.{key}": item for block in VARIED for key, item in leaves(mapping.get(block))
+    }
+    varied = {key: item for key, item in numbers.items() if isinstance(item, float)}
+    return varied | {
+        f"time.{key}": mapping["time"][key] for key in TIME_STEP if key in mapping["time"]
+    }
 
 
 def on_one_device(config: RunConfig) -> RunConfig:
@@ -159,8 +163,8 @@ class BatchedStep:
 
             def measured(values: Values, state: State) -> Any:
                 run = self._simulation.varied(values)
-                own = {"diagnostics": run.diagnostics, "spectra": run.spectra}
-                return (own[name] if name in own else run.values(name))(state)
+                programs = {"diagnostics": run.diagnostics, "spectra": run.spectra}
+                return (programs[name] if name in programs else run.values(name))(state)
 
             values = self.values(dict.fromkeys(self.keys, 1.0))
             self._measures[name] = compilable(measured, values, self._simulation.template)
@@ -186,8 +190,8 @@ class BatchedStep:
 
             def started(values: Values) -> Any:
                 other = run.varied(values)
-                fields, *found = initial_state.traced_start(other.config, other.model, other.inputs)
-                return other.begin(fields), found
+                fields, *check = initial_state.traced_start(other.config, other.model, other.inputs)
+                return other.begin(fields), check
 
             started.__name__ = f"start_together_{type(run.model).__name__}_{run.transform.name}"
             self._starts[signature] = compilable(started, values)

@@ -26,9 +26,8 @@ from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import State, outputs
 from simulator.run.execute import execute
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import Choices, FolderContent, RunFolder
 from simulator.run.log import RunLog
-from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import connect
@@ -124,14 +123,14 @@ class Member(Simulation):
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
         self._ensemble = ensemble
         self._number = number
-        whole = ensemble.simulation
+        common = ensemble.simulation
         # In the place of the programs that a simulation compiles for itself.
         shared = {name: self._shared(name) for name in ("diagnostics", "spectra")}
         vars(self).update(
             {name: program for name, program in shared.items() if program is not None}
         )
-        own = partial(ensemble.advance, number)
-        vars(self).update(advance=own, columns=whole.columns, are_finite=whole.are_finite)
+        advance = partial(ensemble.advance, number)
+        vars(self).update(advance=advance, columns=common.columns, are_finite=common.are_finite)
 
     def _shared(self, name: str) -> Any:
         """The program that measures `name`, shared by all runs, with this run's values; None if
@@ -199,7 +198,7 @@ def _run(
                 if signals.received:
                     code = 3
                     return
-                if RunFolder(folder).found() is Found.FINISHED:
+                if RunFolder(folder).content() is FolderContent.FINISHED:
                     code = 0
                     return
                 simulation = Member(config, ensemble, number, RunInputs(folder / "inputs"), log.say)

@@ -19,7 +19,7 @@ from simulator.config import load_config
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.command import allocated, run_config
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import FolderContent, RunFolder
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
 from simulator.run.progress import program
@@ -78,11 +78,11 @@ def _run(
     *,
     jobs: int = 1,
     batch: bool = False,
-    whole: bool = False,
+    same_groups: bool = False,
 ) -> int:
     """Runs the runs in one of `stages` (with `indices` only those with these numbers), `jobs`
     processes at a time. With `batch`, similar runs are stepped together in one process; with
-    `whole` in the groups of all runs of the sweep, so that continued runs keep their program, and
+    `same_groups` in the groups of all runs of the sweep, so that continued runs keep their program, and
     end with equal bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
@@ -104,7 +104,7 @@ def _run(
             f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}"
         )
         work = (
-            _batches(sweep.runs if whole else runs, runs, jobs)
+            _batches(sweep.runs if same_groups else runs, runs, jobs)
             if batch
             else [Group((run,)) for run in runs]
         )
@@ -160,7 +160,7 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
         run = partial(run_config, config, args, allocation)
         if (allocation and allocation.process_id > 0) or RunFolder(
             folder
-        ).found() is Found.FINISHED:
+        ).content() is FolderContent.FINISHED:
             return run()
         return _noted(run, folder, environ)
 

@@ -67,9 +67,9 @@ def expand_blocks(blocks: Blocks, places: Places) -> list[Values]:
         for parts in itertools.product(*factors)
     ]
     expansion.check_exclusive(runs)
-    kept = expansion.without_excluded(runs, blocks)
+    included = expansion.without_excluded(runs, blocks)
     expansion.raise_mistakes()
-    return kept
+    return included
 
 
 class _Expansion:
@@ -86,7 +86,7 @@ class _Expansion:
         if self._mistakes:
             raise UserError(*self._mistakes)
 
-    def _value(self, value: Any, *path: str | int) -> Value:
+    def _value(self, value: object, *path: str | int) -> Value:
         return Value(value, path, self._places.of(path))
 
     def factors(self, blocks: Blocks) -> Iterator[list[Values]]:
@@ -129,9 +129,9 @@ class _Expansion:
         first, *others = lists
         length = len(lists[first])
         for key in others:
-            if (own := len(lists[key])) != length:
+            if (count := len(lists[key])) != length:
                 problem = (
-                    f"has {own} values, but {first} has {length}; lists in zip have equal length"
+                    f"has {count} values, but {first} has {length}; lists in zip have equal length"
                 )
                 self.wrong(("sweep", "zip", key), problem)
         return [
@@ -199,13 +199,13 @@ class _Expansion:
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
         known = swept_keys(blocks)
         used: set[int] = set()
-        kept: list[Values] = []
+        included: list[Values] = []
         entries = [{key: normal(value) for key, value in entry.items()} for entry in blocks.exclude]
         for run in runs:
             matching = [i for i, entry in enumerate(entries) if _matches(run, entry)]
             used.update(matching)
             if not matching:
-                kept.append(run)
+                included.append(run)
         for i, entry in enumerate(blocks.exclude):
             unknown = [key for key in entry if key not in known]
             for key in unknown:
@@ -215,9 +215,9 @@ class _Expansion:
                 self.wrong(
                     ("sweep", "exclude", i), "excludes no run; correct its values, or leave it out"
                 )
-        if not kept:
+        if not included:
             self.wrong(("sweep", "exclude"), f"excludes all {len(runs)} runs; leave at least one")
-        return kept
+        return included
 
 
 def _key_paths(blocks: Blocks) -> Iterator[Path]:
@@ -233,7 +233,7 @@ def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
     return all(key in run and normal(run[key].value) == value for key, value in entry.items())
 
 
-def normal(value: Any) -> Any:
+def normal(value: object) -> Any:
     """A form of `value` that is equal for different notations of the value: 1 and 1.0, 1/1600 and
     6.25e-4."""
     return each_leaf(value, _normal)

@@ -238,11 +238,11 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         raise UserError(
             f"--jobs: {jobs} runs at once need a GPU each; use --jobs {len(gpus)}, as there are GPUs"
         )
-    own = [
+    variables = [
         {"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {}
         for i in range(jobs)
     ]
-    return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(own)]
+    return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(variables)]
 
 
 def usual_jobs(runs: Sequence[SweepRun]) -> int:
@@ -250,8 +250,8 @@ def usual_jobs(runs: Sequence[SweepRun]) -> int:
     to be stepped together; one process for GPUs and for runs on several devices."""
     devices = [run.config.devices for run in runs]
     if any(
-        own.count not in ("auto", 1) or (own.platform != "cpu" and has_gpu_plugin())
-        for own in devices
+        settings.count not in ("auto", 1) or (settings.platform != "cpu" and has_gpu_plugin())
+        for settings in devices
     ):
         return 1
     least = 2 if max(run.estimate.state for run in runs) > CACHE else 8

@@ -56,26 +56,26 @@ class Identities:
         self.sources: dict[str, str] = {}
         """The checksums of all input files so far, by path."""
 
-    def of(self, config: RunConfig, whole: Mapping[str, Any]) -> str:
+    def of(self, config: RunConfig, mapping: Mapping[str, Any]) -> str:
         """The hash of a run: the first hexadecimal digits of the SHA-256 of the configuration and
         of the contents of its input files as canonical JSON, with sorted keys, no spaces, and every
-        number in its shortest exact form. `whole`: the configuration as mappings."""
+        number in its shortest exact form. `mapping`: the configuration as mappings."""
         # Empty blocks are left out, so that a version of the program with a new kind of block finds
         # the runs of older ones.
         covered = {
-            name: value for name, value in whole.items() if is_compared(name) and value != []
+            name: value for name, value in mapping.items() if is_compared(name) and value != []
         }
         inputs: dict[str, str] = {}
         for name in covered:
             inputs |= self._files(name, getattr(config, name))
-        others = {key: value_at(whole, path) for key, path in self._others.items()}
+        others = {key: value_at(mapping, path) for key, path in self._others.items()}
         content = {"config": covered, "inputs": inputs, "swept": others}
         text = json.dumps(
             content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
         )
         return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
-    def _files(self, name: str, block: Any) -> dict[str, str]:
+    def _files(self, name: str, block: object) -> dict[str, str]:
         """The checksums of the input files that a block names, by key."""
         if id(block) not in self._inputs:
             paths = {key: item for key, item, _ in walk(block, name) if isinstance(item, Path)}

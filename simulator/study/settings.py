@@ -26,7 +26,7 @@ def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
     """Refuses values of another type than `kind`, and empty ones; the value replaces the dots in
     `needed`."""
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> Any:
         if not isinstance(value, kind):
             raise ValueError(
                 f"{needed.replace('...', shortened(str(value), 20))}, not {shown(value)}"
@@ -92,8 +92,8 @@ class Distribution(Settings):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        keys = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(keys) != 1:
             raise ValueError(
                 f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}"
             )

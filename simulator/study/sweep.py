@@ -34,7 +34,7 @@ from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
-from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
+from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
@@ -214,15 +214,15 @@ class Sweep(PlannedSweep, Shown):
                 items if len(items) < 7 else [*items[:5], f"... {len(items)} values"]
             )
         rows["all runs"] = self.common
-        done = [
+        finished = [
             run
             for run, status in zip(self.runs, statuses, strict=True)
             if status.stage is MemberState.DONE
         ]
-        frames = open_run(done[0].folder).snapshots if done else []
+        frames = open_run(finished[0].folder).snapshots if finished else []
         for name, field in (frames[0] if frames else {}).items():
             rows[name] = (
-                f"(run, time, ...) = {(len(done), len(frames), *field.shape)} {field.dtype}"
+                f"(run, time, ...) = {(len(finished), len(frames), *field.shape)} {field.dtype}"
             )
         return f"sweep {self.name}", rows
 
@@ -274,10 +274,10 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
             config = base.config(_overrides(assignment, file))
             if "dataset" in settings.model_fields_set:
                 config = _for_learning(config)
-            whole = mappings.of(config)
-            key = Programs(config, whole)
+            mapping = mappings.of(config)
+            key = Programs(config, mapping)
             needs = estimate(config, key)
-            resolved.append(_Resolved(config, whole, needs, _alike(key, whole)))
+            resolved.append(_Resolved(config, mapping, needs, _alike(key, mapping)))
         except UserError as error:
             mistakes |= dict.fromkeys(error.args)
     if mistakes:
@@ -285,13 +285,13 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
     return resolved
 
 
-def _alike(key: Programs, whole: Mapping[str, Any]) -> str:
+def _alike(key: Programs, mapping: Mapping[str, Any]) -> str:
     begun = [
         (name, zero_or_number(item))
-        for name, item in leaves(whole["initial"])
+        for name, item in leaves(mapping["initial"])
         if not name.endswith("seed")
     ]
-    output = whole["output"] | {"directory": None}
+    output = mapping["output"] | {"directory": None}
     return sys.intern(json.dumps([key.text, begun, output], default=str))
 
 
@@ -318,7 +318,7 @@ def _overrides(assignment: Values, file: Path) -> list[Override]:
     """The run's values as overrides of the base; input paths in them start at the folder of the
     sweep's file."""
 
-    def rooted(value: Any) -> Any:
+    def rooted(value: object) -> Any:
         return RootedText(value).from_folder(str(file.parent)) if isinstance(value, str) else value
 
     return [
@@ -391,14 +391,14 @@ def _collected(
 def _freeze(run: SweepRun, text: str) -> list[str]:
     """Writes `text`, the run's configuration, unless the run is finished; returns lines about changed
     keys."""
-    stage = RunFolder(run.folder).found()
-    if stage is Found.FOREIGN:
+    stage = RunFolder(run.folder).content()
+    if stage is FolderContent.FOREIGN:
         raise UserError(f"{run.folder}: not a run of this program; move it away")
     path = run.folder / CONFIG
-    if stage is Found.FINISHED or (path.exists() and path.read_text() == text):
+    if stage is FolderContent.FINISHED or (path.exists() and path.read_text() == text):
         return []
     lines: list[str] = []
-    if stage is Found.UNFINISHED:
+    if stage is FolderContent.UNFINISHED:
         old = load_config(path, check_files=False)
         lines = [
             f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}"

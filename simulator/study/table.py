@@ -256,7 +256,7 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     if _is_missing(value):
         return ""
     return (
@@ -268,7 +268,7 @@ def _cell(value: Any) -> Any:
     )
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster.jobscript import LISTEN, RUN_AND_REQUEUE, SlurmSettings, script_of_job
+from simulator.cluster.jobscript import SlurmSettings, script_of_job, shared_lines
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke
@@ -27,14 +27,16 @@ def flags(script: str) -> list[str]:
 
 def listens_before_it_does_anything(script: str) -> bool:
     return not [
-        line for line in script[: script.index(LISTEN)].splitlines() if line and line[0] != "#"
+        line
+        for line in script[: script.index(shared_lines("begin"))].splitlines()
+        if line and line[0] != "#"
     ]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_a_shipped_script_ends_like_all_others(path):
     text = path.read_text()
-    assert text.endswith(RUN_AND_REQUEUE)
+    assert text.endswith(shared_lines("end"))
     assert listens_before_it_does_anything(text)
     assert bash_accepts(text)
     given = flags(text)
@@ -59,7 +61,7 @@ def test_a_script_asks_for_what_is_given_and_nothing_else():
     ]
     assert "\nsimulator=('/opt/my env/bin/simulator')\n" in script
     assert "\nrun='/scratch/my runs/tg'\nset -- \"$run/config.yaml\"\n" in script
-    assert script.endswith(RUN_AND_REQUEUE)
+    assert script.endswith(shared_lines("end"))
     assert listens_before_it_does_anything(script)
 
 

@@ -16,7 +16,7 @@ from run_support import free_port
 from simulator.cluster import Allocation, discover, meeting, rendezvous
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import FolderContent, RunFolder
 
 pytestmark = pytest.mark.smoke
 
@@ -364,7 +364,7 @@ def test_the_address_is_there_from_its_publication_to_its_end_in_a_folder_that_c
         "it holds the secret"
     )
     assert rendezvous.published_place(folder, "1.1.0.9") is None, "another step's"
-    assert RunFolder(folder).found() is Found.EMPTY, "the folder still counts as empty"
+    assert RunFolder(folder).content() is FolderContent.EMPTY, "the folder still counts as empty"
     rendezvous.retract(folder, "1.0.0.9")
     assert list(folder.iterdir()) == []
     (tmp_path / "file").write_text("")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose, assert_array_equal
+from peers.collectives import collectives
 
 from simulator.equations import Equation, Field
 from simulator.physics.forcing import FORCINGS
@@ -15,7 +16,6 @@ from simulator.physics.forcing.band import band_modes, in_band
 from simulator.settings import Settings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
-from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import project
 
 GRID = Grid((8, 12, 9), (2 * np.pi, 3.0, 4.0))

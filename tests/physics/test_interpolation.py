@@ -181,7 +181,7 @@ def test_where_there_is_no_room_nobody_is_lost_and_larger_buffers_cure_it(layout
 
 def test_only_neighbours_exchange_and_no_device_sees_all_particles():
     """Collectives of the compiled program: permutations of messages and sums of a few numbers."""
-    from simulator.spectral.collectives import collectives
+    from peers.collectives import collectives
 
     layout = "4 slabs, the last with fewer planes"
     count = 4096

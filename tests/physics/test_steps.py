@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
 from numpy.testing import assert_allclose
+from peers.collectives import collectives
 from tiers import slow
 
 from simulator.physics.particles.population import crowded
@@ -14,7 +15,6 @@ from simulator.physics.particles.species import Inertial, InertialSettings, Trac
 from simulator.physics.stepping import INTEGRATORS
 from simulator.physics.stepping.evolved import Evolved
 from simulator.simulation.quantities import velocity_rate
-from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import gradient
 
 WAVES = """\

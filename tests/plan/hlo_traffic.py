@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hlo_program import Computation, Instruction, ParsedProgram, parsed
+from peers.collectives import KINDS, sent_by
 
-from simulator.spectral.collectives import KINDS, sent_by
 from simulator.spectral.native import BLANK, STAGE
 
 UNINITIALIZED = (f'"{BLANK}"', '"AllocateBuffer"')

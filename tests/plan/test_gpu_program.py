@@ -14,14 +14,15 @@ import pytest
 import yaml
 from hlo_program import parsed
 from hlo_traffic import Traffic, executed, moved_by, traffic
+from peers.collectives import collectives
 from planning_cases import config_of, shipped
 from tiers import slow_but
 
 from simulator.config import RunConfig
 from simulator.plan.abstract_run import paper_simulation
 from simulator.plan.machines import OPTIONS, compile_obstacle, described_devices, machine
+from simulator.plan.step import largest_transform
 from simulator.simulation.compiling import Memory, words
-from simulator.spectral.collectives import collectives, largest_transform
 
 NAME = "h100"
 CEILINGS = Path(__file__).with_name("gpu_program.yaml")

@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 
 from simulator.archive.run_state import RunState, percent, read_state, write_state
+from simulator.config import Change, Difference
 from simulator.errors import UserError
-from simulator.run.folder import Action, Decision, Found, RunFolder, claim, decide
+from simulator.run.folder import (
+    USUAL,
+    Action,
+    Choices,
+    Decision,
+    FolderContent,
+    RunFolder,
+    claim,
+    decide,
+)
 
 pytestmark = pytest.mark.smoke
 
@@ -16,48 +26,60 @@ FINISHED = RunState("finished", 100, 1.0, 1.0, 100.0, 50.0, 0.01, last_checkpoin
 STOPPED = dataclasses.replace(
     FINISHED, state="stopped", step=40, time=0.4, last_checkpoint_time=0.3, reason="SIGTERM"
 )
-LATER_STOP = ("time.stop", 1.0, 2.0, "changeable")
-OTHER_VISCOSITY = ("model.viscosity", 1e-3, 2e-3, "frozen")
-MORE_DEVICES = ("devices.count", 1, 4, "free")
+LATER_STOP = Difference("time.stop", 1.0, 2.0, Change.CHANGEABLE)
+OTHER_VISCOSITY = Difference("model.viscosity", 1e-3, 2e-3, Change.FROZEN)
+MORE_DEVICES = Difference("devices.count", 1, 4, Change.FREE)
 PATH = Path("outputs/run")
 
 
 @pytest.mark.parametrize(
     ("found", "state", "differences", "action", "says"),
     [
-        (Found.ABSENT, None, [], Action.START, ""),
-        (Found.EMPTY, None, [], Action.START, ""),
-        (Found.PREPARED, None, [], Action.START, ""),
-        (Found.PREPARED, None, [LATER_STOP], Action.START, "time.stop: 1.0 -> 2.0"),
-        (Found.PREPARED, None, [OTHER_VISCOSITY], Action.REFUSE, "model.viscosity"),
+        (FolderContent.ABSENT, None, [], Action.START, ""),
+        (FolderContent.EMPTY, None, [], Action.START, ""),
+        (FolderContent.PREPARED, None, [], Action.START, ""),
+        (FolderContent.PREPARED, None, [LATER_STOP], Action.START, "time.stop: 1.0 -> 2.0"),
+        (FolderContent.PREPARED, None, [OTHER_VISCOSITY], Action.REFUSE, "model.viscosity"),
         (
-            Found.UNFINISHED,
+            FolderContent.UNFINISHED,
             STOPPED,
             [],
             Action.CONTINUE,
             "was stopped at t = 0.4, step 40 (SIGTERM)",
         ),
-        (Found.UNFINISHED, None, [], Action.CONTINUE, "continuing an unfinished run"),
-        (Found.UNFINISHED, STOPPED, [MORE_DEVICES], Action.CONTINUE, "continuing"),
-        (Found.FINISHED, FINISHED, [], Action.FINISHED, "already finished at t = 1, step 100"),
-        (Found.FINISHED, FINISHED, [MORE_DEVICES], Action.FINISHED, "already finished"),
-        (Found.FINISHED, FINISHED, [LATER_STOP], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
+        (FolderContent.UNFINISHED, None, [], Action.CONTINUE, "continuing an unfinished run"),
+        (FolderContent.UNFINISHED, STOPPED, [MORE_DEVICES], Action.CONTINUE, "continuing"),
         (
-            Found.UNFINISHED,
+            FolderContent.FINISHED,
+            FINISHED,
+            [],
+            Action.FINISHED,
+            "already finished at t = 1, step 100",
+        ),
+        (FolderContent.FINISHED, FINISHED, [MORE_DEVICES], Action.FINISHED, "already finished"),
+        (FolderContent.FINISHED, FINISHED, [LATER_STOP], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
+        (
+            FolderContent.UNFINISHED,
             STOPPED,
             [LATER_STOP, MORE_DEVICES],
             Action.CONTINUE,
             "time.stop: 1.0 -> 2.0",
         ),
         (
-            Found.FINISHED,
+            FolderContent.FINISHED,
             FINISHED,
             [OTHER_VISCOSITY],
             Action.REFUSE,
             "viscosity (there 0.001, now 0.002)",
         ),
-        (Found.UNFINISHED, STOPPED, [LATER_STOP, OTHER_VISCOSITY], Action.REFUSE, "--output DIR"),
-        (Found.FOREIGN, None, [], Action.REFUSE, "not a run of this program"),
+        (
+            FolderContent.UNFINISHED,
+            STOPPED,
+            [LATER_STOP, OTHER_VISCOSITY],
+            Action.REFUSE,
+            "--output DIR",
+        ),
+        (FolderContent.FOREIGN, None, [], Action.REFUSE, "not a run of this program"),
     ],
 )
 def test_the_table(found, state, differences, action, says):
@@ -69,31 +91,41 @@ def test_the_table(found, state, differences, action, says):
             decision.raise_if_refused()
 
 
-@pytest.mark.parametrize("found", list(Found))
+@pytest.mark.parametrize("found", list(FolderContent))
 def test_overwrite_replaces_runs_and_nothing_else(found):
-    decision = decide(PATH, found, FINISHED, [OTHER_VISCOSITY], overwrite=True)
-    assert decision.clear is (found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED))
-    assert decision.action is (Action.REFUSE if found is Found.FOREIGN else Action.START)
+    decision = decide(PATH, found, FINISHED, [OTHER_VISCOSITY], choices=Choices(overwrite=True))
+    assert decision.clear is (
+        found in (FolderContent.PREPARED, FolderContent.UNFINISHED, FolderContent.FINISHED)
+    )
+    assert decision.action is (Action.REFUSE if found is FolderContent.FOREIGN else Action.START)
 
 
 def test_a_frozen_key_may_change_where_it_is_allowed():
     for allow in (["model.viscosity"], ["model"]):
-        decision = decide(PATH, Found.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=allow)
+        decision = decide(
+            PATH, FolderContent.UNFINISHED, STOPPED, [OTHER_VISCOSITY], choices=Choices(allow=allow)
+        )
         assert (
             decision.action is Action.CONTINUE
             and "model.viscosity: 0.001 -> 0.002" in decision.lines
         )
-    decision = decide(PATH, Found.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=["model.visc"])
+    decision = decide(
+        PATH,
+        FolderContent.UNFINISHED,
+        STOPPED,
+        [OTHER_VISCOSITY],
+        choices=Choices(allow=["model.visc"]),
+    )
     assert decision.action is Action.REFUSE
 
 
 @pytest.mark.parametrize(
     ("found", "state", "stop", "action"),
     [
-        (Found.FINISHED, FINISHED, 0.5, Action.REFUSE),
-        (Found.UNFINISHED, STOPPED, 0.2, Action.REFUSE),
+        (FolderContent.FINISHED, FINISHED, 0.5, Action.REFUSE),
+        (FolderContent.UNFINISHED, STOPPED, 0.2, Action.REFUSE),
         (
-            Found.UNFINISHED,
+            FolderContent.UNFINISHED,
             STOPPED,
             0.35,
             Action.CONTINUE,
@@ -101,10 +133,7 @@ def test_a_frozen_key_may_change_where_it_is_allowed():
     ],
 )
 def test_an_end_before_what_is_reached_is_refused(found, state, stop, action):
-    assert (
-        decide(PATH, found, state, [("time.stop", 1.0, stop, "changeable")], stop=stop).action
-        is action
-    )
+    assert decide(PATH, found, state, [LATER_STOP._replace(new=stop)], stop=stop).action is action
 
 
 def make(folder, *names):
@@ -117,38 +146,46 @@ def make(folder, *names):
 @pytest.mark.parametrize(
     ("names", "state", "found"),
     [
-        ([], None, Found.EMPTY),
+        ([], None, FolderContent.EMPTY),
         (
             ["lock", "logs/a.log", ".coordinator-1", ".tmp-config.yaml-1", "slurm-7.out"],
             None,
-            Found.EMPTY,
+            FolderContent.EMPTY,
         ),
-        (["config.yaml"], None, Found.PREPARED),
-        (["config.yaml", ".job", "job.sbatch", "logs"], None, Found.PREPARED),  # by `submit`
-        (["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"], None, Found.PREPARED),
-        (["config.yaml", "diagnostics.csv"], None, Found.UNFINISHED),
-        (["config.yaml", "snapshots/00000000.h5"], None, Found.UNFINISHED),
-        (["config.yaml", "diagnostics.csv", "notes.txt"], STOPPED, Found.UNFINISHED),
-        (["config.yaml"], dataclasses.replace(STOPPED, state="running"), Found.UNFINISHED),
-        (["config.yaml"], dataclasses.replace(STOPPED, state="failed"), Found.UNFINISHED),
-        (["config.yaml", "diagnostics.csv"], FINISHED, Found.FINISHED),
-        (["thesis.tex"], None, Found.FOREIGN),
-        (["diagnostics.csv"], None, Found.FOREIGN),
-        (["config.yaml", "main.py"], None, Found.FOREIGN),
-        (["config.yaml", "state.json"], None, Found.FOREIGN),
+        (["config.yaml"], None, FolderContent.PREPARED),
+        (
+            ["config.yaml", ".job", "job.sbatch", "logs"],
+            None,
+            FolderContent.PREPARED,
+        ),  # by `submit`
+        (
+            ["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"],
+            None,
+            FolderContent.PREPARED,
+        ),
+        (["config.yaml", "diagnostics.csv"], None, FolderContent.UNFINISHED),
+        (["config.yaml", "snapshots/00000000.h5"], None, FolderContent.UNFINISHED),
+        (["config.yaml", "diagnostics.csv", "notes.txt"], STOPPED, FolderContent.UNFINISHED),
+        (["config.yaml"], dataclasses.replace(STOPPED, state="running"), FolderContent.UNFINISHED),
+        (["config.yaml"], dataclasses.replace(STOPPED, state="failed"), FolderContent.UNFINISHED),
+        (["config.yaml", "diagnostics.csv"], FINISHED, FolderContent.FINISHED),
+        (["thesis.tex"], None, FolderContent.FOREIGN),
+        (["diagnostics.csv"], None, FolderContent.FOREIGN),
+        (["config.yaml", "main.py"], None, FolderContent.FOREIGN),
+        (["config.yaml", "state.json"], None, FolderContent.FOREIGN),
     ],
 )
 def test_what_lies_in_a_folder(tmp_path, names, state, found):
     make(tmp_path, *names)
     if state is not None:
         write_state(tmp_path, state)
-    assert RunFolder(tmp_path).found() is found
+    assert RunFolder(tmp_path).content() is found
 
 
 def test_a_path_that_is_absent_or_a_file(tmp_path):
-    assert RunFolder(tmp_path / "run").found() is Found.ABSENT
+    assert RunFolder(tmp_path / "run").content() is FolderContent.ABSENT
     make(tmp_path, "run")
-    assert RunFolder(tmp_path / "run").found() is Found.FOREIGN
+    assert RunFolder(tmp_path / "run").content() is FolderContent.FOREIGN
     with pytest.raises(UserError, match=r"output\.directory"):
         RunFolder(tmp_path / "run" / "deeper").create()
 
@@ -197,18 +234,21 @@ def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path
     monkeypatch.setattr("simulator.run.folder.remove_tree", cut)
     with pytest.raises(KeyboardInterrupt):
         RunFolder(tmp_path).clear()
-    assert RunFolder(tmp_path).found() is Found.UNFINISHED
+    assert RunFolder(tmp_path).content() is FolderContent.UNFINISHED
 
 
-def decided(folder: RunFolder, config: dict[str, str], **choices) -> Decision:
+def decided(folder: RunFolder, config: dict[str, str], choices: Choices = USUAL) -> Decision:
     """The decision on the folder of a configuration of words."""
     old = {}
-    if (folder.path / "config.yaml").exists() and "overwrite" not in choices:
+    if (folder.path / "config.yaml").exists() and not choices.overwrite:
         old = dict(
             line.split(": ") for line in (folder.path / "config.yaml").read_text().splitlines()
         )
-    differences = [(key, old[key], config[key], "frozen") for key in old if old[key] != config[key]]
-    return decide(folder.path, folder.found(), read_state(folder.path), differences, **choices)
+    changed = [key for key in old if old[key] != config[key]]
+    differences = [Difference(key, old[key], config[key], Change.FROZEN) for key in changed]
+    return decide(
+        folder.path, folder.content(), read_state(folder.path), differences, choices=choices
+    )
 
 
 def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
@@ -227,7 +267,9 @@ def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
     lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
     assert lock is not None and decision.action is Action.CONTINUE
     lock.release()
-    lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "32"}, overwrite=True))
+    lock, decision = claim(
+        folder, {}, lambda: decided(folder, {"grid": "32"}, Choices(overwrite=True))
+    )
     assert not (folder.path / "config.yaml").exists() and lock.still_mine()
     lock.release()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, ran, start_all, steps
 from numpy.testing import assert_allclose
+from peers.collectives import collectives
 from run_support import (
     CASE,
     call,
@@ -31,7 +32,6 @@ from simulator.cluster import rendezvous
 from simulator.cluster.rendezvous import Place
 from simulator.run.run_status import read_holder
 from simulator.simulation.advance import Until
-from simulator.spectral.collectives import collectives
 
 pytestmark = pytest.mark.spmd
 

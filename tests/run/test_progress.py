@@ -10,6 +10,7 @@ from rich.console import Console
 
 from simulator.run.log import RunLog
 from simulator.run.progress import Progress, summary
+from simulator.run.schedule import Moment
 from simulator.words import duration
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5)
@@ -29,7 +30,7 @@ def test_off_a_terminal_a_line_every_half_minute_with_all_that_matters():
     with Progress(run_log, 0.0, 10.0, clock=lambda: now[0]) as progress:
         for second in range(0, 91, 5):
             now[0] = float(second)
-            progress.update(step=10 * second, time=second * 0.1, dt=1e-2)
+            progress.update(Moment(step=10 * second, time=second * 0.1, dt=1e-2))
     lines = stream.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == ["30", "60", "90"]
     assert lines[1] == " 60 %  step 600  t = 6 of 10  dt = 1.00e-02  10 steps/s  40 s left"
@@ -55,8 +56,8 @@ def test_in_a_notebook_one_display_that_is_replaced(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     run_log, stream = log(terminal=True)
     with Progress(run_log, 0.0, 10.0) as progress:
-        progress.update(1, 5.0, 0.1)
-        progress.update(2, 10.0, 0.1)
+        progress.update(Moment(1, 5.0, 0.1))
+        progress.update(Moment(2, 10.0, 0.1))
     assert [line[:18] for line, _ in shown] == [" 50 %  step 1  t =", "100 %  step 2  t ="]
     assert [name for _, name in shown] == [True, "one"] and stream.getvalue() == ""
 
@@ -66,16 +67,16 @@ def test_the_speed_forgets_the_compilation_and_a_number_of_steps_shows_their_sha
     now = [0.0]
     progress = Progress(run_log, 0.0, 1e6, clock=lambda: now[0])
     assert progress.steps_per_second == 0.0 and progress.seconds_left is None
-    progress.update(0, 0.0, 1.0)
+    progress.update(Moment(0, 0.0, 1.0))
     for second in range(100, 161):  # the first step took 100 s
         now[0] = float(second)
-        progress.update(second - 99, float(second - 99), 1.0)
+        progress.update(Moment(second - 99, float(second - 99), 1.0))
     assert progress.steps_per_second == pytest.approx(1.0)
     run_log, _ = log()
     progress = Progress(run_log, 0.0, 100.0, max_steps=10)
-    progress.update(5, 0.0, 0.1)
-    assert progress.fraction(10, 0.5) == 0.5
-    assert Progress(run_log, 1.0, 1.0).fraction(0, 1.0) == 1.0
+    progress.update(Moment(5, 0.0, 0.1))
+    assert progress.fraction(Moment(10, 0.5, 0.1)) == 0.5
+    assert Progress(run_log, 1.0, 1.0).fraction(Moment(0, 1.0, 0.1)) == 1.0
 
 
 def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
@@ -83,7 +84,7 @@ def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
     now = [0.0]
     with Progress(run_log, 0.0, 1.0, clock=lambda: now[0]) as progress:
         for now[0] in (0.0, 1.0, 40.0):
-            progress.update(step=int(now[0]), time=now[0] / 80, dt=0.0125)
+            progress.update(Moment(step=int(now[0]), time=now[0] / 80, dt=0.0125))
         run_log.say("snapshot at t = 0.5")
     text = stream.getvalue()
     assert "step 40" in text and " 50 %" in text and "snapshot at t = 0.5" in text
@@ -154,12 +155,12 @@ def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
     table = tmp_path / "diagnostics.csv"
     arguments = {"outcome": "finished", "steps": 0, "stepping": 0.0, "points": 8, "devices": 1}
     table.write_text("step,time,k_max_eta\n0,0.0,nan\n1,0.1,0.79\n2,0.2,1.25\n")
-    line = "k_max eta: 1.25 in the last row, 0.79 at the least (t = 0.1); a resolved cascade has 1"
+    line = "k_max eta: minimum 0.79 (t = 0.1), last row 1.25; a resolved cascade has 1"
     assert line in summary(tmp_path, **arguments, next_commands=[])
     table.write_text("step,time,k_max_eta,k_max_resistive\n0,0.0,3.0,2.0\n")
     found = summary(tmp_path, **arguments, next_commands=[])
-    assert "k_max eta: 3 in the last row, 3 at the least (t = 0)" in found
-    assert "k_max resistive scale: 2 in the last row, 2 at the least (t = 0)" in found
+    assert "k_max eta: minimum 3 (t = 0), last row 3" in found
+    assert "k_max resistive scale: minimum 2 (t = 0), last row 2" in found
     table.write_text("step,time,energy\n0,0.0,1.0\n")
     assert not any(
         line.startswith("k_max") for line in summary(tmp_path, **arguments, next_commands=[])

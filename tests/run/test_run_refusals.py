@@ -11,7 +11,7 @@ from simulator.cli import main
 from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
 from simulator.errors import UserError
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import FolderContent, RunFolder
 from simulator.simulation import compiling, placement
 
 RANDOM = "{kind: random, peak: 3, energy: 0.5, seed: 1}"
@@ -230,14 +230,14 @@ def test_a_home_folder_is_not_an_empty_one(tmp_path, monkeypatch):
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     for path in (home, tmp_path, Path("/")):
-        assert RunFolder(path).found() is Found.FOREIGN
+        assert RunFolder(path).content() is FolderContent.FOREIGN
     other = tmp_path / "elsewhere"
     (other / ".ssh").mkdir(parents=True)
     (other / ".bashrc").touch()
-    assert RunFolder(other).found() is Found.FOREIGN
+    assert RunFolder(other).content() is FolderContent.FOREIGN
     (home / "run").mkdir()
     (home / "run" / ".lock-0123").touch()
-    assert RunFolder(home / "run").found() is Found.EMPTY
+    assert RunFolder(home / "run").content() is FolderContent.EMPTY
 
 
 @pytest.fixture

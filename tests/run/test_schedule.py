@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.config.blocks import EVENT_TOLERANCE
-from simulator.run.schedule import Event, Schedule, WallTimer
+from simulator.run.schedule import Event, Moment, Schedule, WallTimer
 from simulator.simulation.advance import Until, aligned, beginning
 
 pytestmark = pytest.mark.smoke
@@ -42,16 +42,20 @@ def run(schedule, dts, step, time, restart_at=None):
     taken = []
     dt = dts[step % len(dts)]
     if step == schedule.start_step:
-        taken.append((step, time, schedule.due(step, time, dt)))
-    while not schedule.finished(step, time, dt):
+        taken.append((step, time, schedule.due(Moment(step, time, dt))))
+    while not schedule.finished(Moment(step, time, dt)):
         dt, time = next_step(schedule, time, dts[step % len(dts)])
         step += 1
-        taken.append((step, time, schedule.due(step, time, dt)))
-        schedule = schedule.passed(time, dt)
+        taken.append((step, time, schedule.due(Moment(step, time, dt))))
+        schedule = schedule.passed(Moment(0, time, dt))
         if step == restart_at:
             stored = json.loads(json.dumps(schedule.state()))
             schedule = Schedule.restored(
-                schedule.events, schedule.stop_time, stored, time, dt, schedule.max_steps
+                schedule.events,
+                schedule.stop_time,
+                stored,
+                Moment(step, time, dt),
+                schedule.max_steps,
             )
     return taken
 
@@ -130,7 +134,7 @@ def test_pauses_are_never_later_than_what_is_due(events, stop, dts):
     schedule = Schedule(events, stop)
     step = 0
     time = 0.0
-    while not schedule.finished(step, time, 0.0):
+    while not schedule.finished(Moment(step, time, 0.0)):
         dt = dts[step % len(dts)]
         aligned = schedule.next_aligned(dt)
         soft = schedule.next_soft()
@@ -138,9 +142,9 @@ def test_pauses_are_never_later_than_what_is_due(events, stop, dts):
         dt, time = next_step(schedule, time, dt)
         step += 1
         tolerance = EVENT_TOLERANCE * dt
-        if schedule.due(step, time, dt):
+        if schedule.due(Moment(step, time, dt)):
             assert time >= aligned - tolerance or time >= soft - tolerance or steps == 1
-        schedule = schedule.passed(time, dt)
+        schedule = schedule.passed(Moment(0, time, dt))
 
 
 def test_times_are_products_not_sums_and_the_end_swallows_one_a_round_off_before_it():
@@ -148,13 +152,13 @@ def test_times_are_products_not_sums_and_the_end_swallows_one_a_round_off_before
     for n in range(1, 5000):
         target = schedule.next_aligned(1e-3)
         assert target == n * 0.1
-        schedule = schedule.passed(target, 1e-3)
+        schedule = schedule.passed(Moment(0, target, 1e-3))
     schedule = Schedule(
         (Event("snapshots", every=0.1, align=True),), stop_time=0.3, counts={"snapshots": 3}
     )
     assert 3 * 0.1 > 0.3  # which is why
     assert schedule.next_aligned(0.01) == 0.3
-    assert schedule.due(30, 0.3, 0.01) == ("snapshots",)
+    assert schedule.due(Moment(30, 0.3, 0.01)) == ("snapshots",)
 
 
 def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
@@ -165,10 +169,10 @@ def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
     early = 0.1 - 0.9e-6 * dt
     late = 0.1 + 0.9e-6 * dt
     assert all(next_step(schedule, end - dt, dt)[1] == 0.1 for end in (early, late))
-    assert schedule.due(10, early, dt) == ("rows",)
-    assert schedule.due(10, 0.1 - 2e-6 * dt, dt) == ()
-    assert schedule.passed(early, dt).next_soft() == 0.2
-    last = schedule.passed(0.85, dt)
+    assert schedule.due(Moment(10, early, dt)) == ("rows",)
+    assert schedule.due(Moment(10, 0.1 - 2e-6 * dt, dt)) == ()
+    assert schedule.passed(Moment(0, early, dt)).next_soft() == 0.2
+    last = schedule.passed(Moment(0, 0.85, dt))
     assert next_step(last, 1.0 - 0.9e-6 * dt - dt, dt)[1] == 1.0
 
 
@@ -176,21 +180,28 @@ def test_first_and_last_states_also_by_number_of_steps():
     always = Event("snapshots", every=0.4, first=True, last=True)
     others = (Event("spectra", every=0.4, first=True), Event("check", every_steps=2))
     schedule = Schedule((always, *others), stop_time=1.0)
-    assert schedule.due(0, 0.0, 0.1) == ("snapshots", "spectra")
-    assert schedule.passed(0.8, 0.1).due(9, 0.9, 0.1) == ()
-    assert schedule.passed(0.8, 0.1).due(11, 1.0, 0.1) == ("snapshots",)
+    assert schedule.due(Moment(0, 0.0, 0.1)) == ("snapshots", "spectra")
+    assert schedule.passed(Moment(0, 0.8, 0.1)).due(Moment(9, 0.9, 0.1)) == ()
+    assert schedule.passed(Moment(0, 0.8, 0.1)).due(Moment(11, 1.0, 0.1)) == ("snapshots",)
     schedule = Schedule(
         (Event("rows", every_steps=4, last=True),), stop_time=math.inf, start_step=100, max_steps=10
     )
     assert [schedule.steps_until_due(step) for step in (100, 103, 104, 108, 109)] == [4, 1, 4, 2, 1]
-    assert [step for step in range(101, 111) if schedule.due(step, 0.0, 0.1)] == [104, 108, 110]
-    assert schedule.finished(110, 0.0, 0.1) and not schedule.finished(109, 0.0, 0.1)
+    assert [step for step in range(101, 111) if schedule.due(Moment(step, 0.0, 0.1))] == [
+        104,
+        108,
+        110,
+    ]
+    assert schedule.finished(Moment(110, 0.0, 0.1)) and not schedule.finished(Moment(109, 0.0, 0.1))
 
 
 def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present():
-    old = Schedule((Event("rows", every=0.1),), stop_time=2.0).passed(0.75, 0.01)
+    old = Schedule((Event("rows", every=0.1),), stop_time=2.0).passed(Moment(0, 0.75, 0.01))
     new = Schedule.restored(
-        (Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01
+        (Event("rows", every=0.2), Event("more", every=0.5)),
+        3.0,
+        old.state(),
+        Moment(7, 0.75, 0.01),
     )
     assert new.next_soft() == 0.2 * 4
     assert new.counts == {"rows": 4, "more": 2}

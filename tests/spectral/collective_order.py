@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlo_program import Computation, Instruction, parsed
-
-from simulator.spectral.collectives import KINDS, group_size
+from peers.collectives import KINDS, group_size
 
 _CALLING = (
     "body",

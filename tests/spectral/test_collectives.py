@@ -13,6 +13,7 @@ from collective_order import Compiled
 from cover import write
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpy.testing import assert_allclose
+from peers.collectives import KINDS, NONE, Collective, collectives
 from peers.published_transform import published_transform
 from run_support import ROOT, command
 from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
@@ -21,7 +22,6 @@ from tiers import slow, slow_but
 from simulator.cluster.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import build, candidates
-from simulator.spectral.collectives import KINDS, NONE, Collective, collectives
 from simulator.spectral.program import Program, fingerprint
 from simulator.spectral.stages import Kind
 

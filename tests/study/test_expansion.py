@@ -10,7 +10,7 @@ import pytest
 from sweep_support import BASE
 
 from simulator.errors import UserError
-from simulator.run.folder import Found, RunFolder
+from simulator.run.folder import FolderContent, RunFolder
 from simulator.study.expansion import normal, sample_points
 from simulator.study.settings import SampleSettings
 from simulator.study.sweep import open_sweep
@@ -196,7 +196,7 @@ def test_prepare_freezes_every_run_where_it_will_lie(study, tmp_path: Path):
     sweep.prepare()
     for run in sweep.runs:
         assert run.folder == sweep.folder / run.hash
-        assert RunFolder(run.folder).found() is Found.PREPARED
+        assert RunFolder(run.folder).content() is FolderContent.PREPARED
         assert f"directory: {run.folder}" in (run.folder / "config.yaml").read_text()
     plan = json.loads((sweep.folder / "plan.json").read_text())
     assert [entry["hash"] for entry in plan["runs"]] == [run.hash for run in sweep.runs]

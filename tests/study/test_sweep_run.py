@@ -13,8 +13,8 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.cluster.hostlist import ranges
-from simulator.cluster.jobscript import RUN_AND_REQUEUE
-from simulator.run.folder import Found, RunFolder
+from simulator.cluster.jobscript import shared_lines
+from simulator.run.folder import FolderContent, RunFolder
 from simulator.study.execution import plan_submission, to_submit
 from simulator.study.study_status import MemberState, MemberStatus, statuses_of
 from simulator.study.sweep import Sweep
@@ -102,14 +102,14 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study):
     sweep = study(STUDY)
     sweep.prepare()
     out = RunFolder(Path.cwd() / "out")
-    assert out.found() is Found.EMPTY
+    assert out.content() is FolderContent.EMPTY
     (out.path / "config.yaml").write_text("")
     write_state(out.path, RunState("finished", 1, 1.0, 1.0, 100.0, 1.0, 0.1))
-    assert out.found() is Found.FINISHED
+    assert out.content() is FolderContent.FINISHED
     out.clear()
-    assert out.found() is Found.EMPTY and stages(sweep) == ["waiting"] * 3
+    assert out.content() is FolderContent.EMPTY and stages(sweep) == ["waiting"] * 3
     (sweep.folder / "plan.json").write_text("{}")
-    assert out.found() is Found.FOREIGN
+    assert out.content() is FolderContent.FOREIGN
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_script_asks_for_what_the_file_says(study, capsys):
         "--array=0-4%2",
     ]
     assert f'set -- {sweep.folder} --index "$SLURM_ARRAY_TASK_ID"' in script.splitlines()
-    assert script.endswith(RUN_AND_REQUEUE)
+    assert script.endswith(shared_lines("end"))
     assert not Path("out").exists()
 
 
