@@ -8,7 +8,7 @@ import jax
 from simulator.physics.models.cosmology import in_units
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
-from simulator.physics.models.observables.observable import Columns
+from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.state import State
 from simulator.physics.models.tendency import fastest
 from simulator.spectral import Evaluated, Local, Points
@@ -110,7 +110,7 @@ def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
     evaluated = moments(model, fields)
     row: Columns = {}
     for part in model.has:
-        row |= part.columns(model, fields, time, evaluated, row)
+        row |= part.columns(model, fields, Row(time, evaluated, row))
     if "rate" in row:
         return row
     if "rate" in evaluated.maxima and model.closure is None:

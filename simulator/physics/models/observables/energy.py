@@ -10,11 +10,11 @@ from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.tendency import linear_terms, tendency
-from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import squared
 from simulator.spectral.transform import Tree
@@ -61,9 +61,7 @@ class EnergyBudget(Budget[AnyFlow]):
         _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
         return diagnostics(model, fields, time), change, balance
 
-    def columns(
-        self, model: AnyFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
+    def columns(self, model: AnyFlow, fields: Fields, row: Row) -> Columns:
         layout, velocity = model.transform.layout, fields["velocity"]
         balance = self.balance(model, fields)
         terms = diffusive_terms(model.viscosity, model.hyperviscosity)

@@ -23,10 +23,10 @@ from simulator.physics.models.gas_limit import edge_energy
 from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import transfer
-from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
-from simulator.spectral import Evaluated, Local, Points, arrays, operators
+from simulator.spectral import Local, Points, arrays, operators
 from simulator.spectral.arrays import Number, OfModes, PointValues, Spectrum
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
@@ -104,17 +104,10 @@ class GasBudget(Budget[Gas]):
         maxima = {"speed": jnp.sqrt(speed2), **model.step_limit.maxima(model, values)}
         return Local({"velocity": v}, maxima, means)
 
-    def columns(
-        self,
-        model: Gas,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: Gas, fields: Fields, row: Row) -> Columns:
         layout, grid, rho = model.transform.layout, model.transform.grid, fields["density"]
         gravity = 0.5 * layout.inner(rho, model.potential(rho))
-        means, momentum = moments.means, layout.at_zero(fields["momentum"]).real
+        means, momentum = row.moments.means, layout.at_zero(fields["momentum"]).real
         virial: Columns = {}
         if has_virial(model):
             # In the frame of the centre of mass.
@@ -129,16 +122,16 @@ class GasBudget(Budget[Gas]):
             "thermal_energy": means["thermal"],
             "potential_energy": gravity,
             **virial,
-            "dissipation": _dissipation(model, fields, moments.products["velocity"]),
+            "dissipation": _dissipation(model, fields, row.moments.products["velocity"]),
             "mass": layout.at_zero(rho).real * grid.volume,
-            "max_density": moments.maxima["densest"],
-            "min_density": -moments.maxima["thinnest"],
-            "max_speed": moments.maxima["speed"],
+            "max_density": row.moments.maxima["densest"],
+            "min_density": -row.moments.maxima["thinnest"],
+            "max_speed": row.moments.maxima["speed"],
             "mach_rms": jnp.sqrt(means["mach"]),
             **{f"mean_momentum_{axis}": p for axis, p in zip(AXES, momentum, strict=False)},
             **by_axis(grid, "center", center(layout, rho)),
             "edge_energy": edge_energy(model, fields),
-            "rate": model.step_limit.rate(model, moments.maxima, fields),
+            "rate": model.step_limit.rate(model, row.moments.maxima, fields),
         }
 
     def row(
@@ -164,7 +157,7 @@ class GasBudget(Budget[Gas]):
             return measured._replace(products=measured.products | equation.products(values))
 
         moments = model.transform.evaluate(inputs, local, wanted.parameters)
-        columns = self.columns(model, fields, time, moments, {})
+        columns = self.columns(model, fields, Row(time, moments))
         rates = model.combine(moments.products, fields)
         rates["momentum"] += linear_terms(model)["momentum"] * fields["momentum"]
         moved = layout.inner(moments.products["velocity"], rates["momentum"]).sum()

@@ -15,7 +15,7 @@ from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.observables.energy import scalar_transfers
 from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
     tail_fraction,
@@ -23,7 +23,7 @@ from simulator.physics.models.observables.resolution import (
 from simulator.physics.models.observables.turbulence import mean_and_rms, products_about
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
-from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl, squared
 from simulator.spectral.transform import Tree
@@ -52,27 +52,27 @@ class MagneticField(Observable[ConductingFlow]):
         }
         return PointMoments(inputs, at_point, layout.at_zero(b).real)
 
-    def columns(
-        self, model: ConductingFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
+    def columns(self, model: ConductingFlow, fields: Fields, row: Row) -> Columns:
         layout, u, b = model.transform.layout, fields["velocity"], fields["magnetic"]
         mean = layout.at_zero(b).real
         ohmic = power(layout, -linear_terms(model)["magnetic"], b)
         columns: Columns = {}
         if not absent(model.resistivity):
-            columns["magnetic_reynolds"] = row["u_rms"] * row["integral_scale"] / model.resistivity
+            columns["magnetic_reynolds"] = (
+                row.before["u_rms"] * row.before["integral_scale"] / model.resistivity
+            )
             columns["magnetic_prandtl"] = jnp.asarray(model.viscosity / model.resistivity)
         return {
             **columns,
             "magnetic_energy": 0.5 * power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
-            "lorentz_work": moments.means["lorentz"],
+            "lorentz_work": row.moments.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             **{name: layout.sum(modes) for name, modes in topology(model, b).items()},
-            **mean_and_rms(mean, moments.means, "magnetic", "b_rms", "maxwell_stress"),
+            **mean_and_rms(mean, row.moments.means, "magnetic", "b_rms", "maxwell_stress"),
             **_scales(model, curl(layout, b), ohmic),
-            "max_magnetic": moments.maxima["field"],
-            "max_magnetic_divergence": moments.maxima["magnetic_divergence"],
+            "max_magnetic": row.moments.maxima["field"],
+            "max_magnetic_divergence": row.moments.maxima["magnetic_divergence"],
         }
 
     def energies(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:

@@ -12,8 +12,7 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models.density import center, density_power
 from simulator.physics.models.fields import DerivedField
 from simulator.physics.models.kinds import Mixture
-from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, Spectrum
 
 CENTER = ("center_x", "center_y", "center_z")
@@ -33,9 +32,7 @@ class AllMatter(Observable[Mixture]):
                 return f"{name}: {reason[0]}", reason[1]
         return None
 
-    def columns(
-        self, model: Mixture, fields: Any, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
+    def columns(self, model: Mixture, fields: Any, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
         pressure, interaction, traps. The potential energy of a component is half the mean of its
@@ -46,10 +43,10 @@ class AllMatter(Observable[Mixture]):
         grid, and dissipation."""
         layout = model.transform.layout
         own = {
-            name: part.diagnostics(model.of(name, fields), time)
+            name: part.diagnostics(model.of(name, fields), row.time)
             for name, part in model.parts.items()
         }
-        moment = model.moment(fields, time)
+        moment = model.moment(fields, row.time)
         values, modes, shares = moment.values, model.density_modes(moment.values), {}
         for name, density in modes.items():
             shares[name] = 0.5 * layout.inner(
@@ -75,10 +72,10 @@ class AllMatter(Observable[Mixture]):
             **dict(zip(CENTER, center(layout, total(modes.values())), strict=True)),
         }
         if model.background is not None:
-            columns["scale_factor"] = model.background.scale_factor(time)
+            columns["scale_factor"] = model.background.scale_factor(row.time)
             columns["energy_residual"] = jnp.zeros(())
             if EXPECTED in fields:
-                slope = model.energy_slope(moment, time)
+                slope = model.energy_slope(moment, row.time)
                 expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
                 columns["energy_residual"] = columns["energy"] - expected
         for name, found in own.items():
@@ -88,7 +85,9 @@ class AllMatter(Observable[Mixture]):
             columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
             columns[f"{name}_potential_energy"] = shares[name]
         rates = (
-            part.rate(model.of(name, fields), moment.works[name], own[name], moment.potential, time)
+            part.rate(
+                model.of(name, fields), moment.works[name], own[name], moment.potential, row.time
+            )
             for name, part in model.parts.items()
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, along, by_name
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated, Layout, Transform
-from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, SpectralScalar
+from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.spectral import Layout, Transform
+from simulator.spectral.arrays import OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
 
 
@@ -19,14 +19,7 @@ class Scalars(Observable[IncompressibleFlow]):
     2 D <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
     dissipation."""
 
-    def columns(
-        self,
-        model: IncompressibleFlow,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
         columns: Columns = {}
         layout = model.transform.layout
         for s in model.scalars:

@@ -14,11 +14,10 @@ from simulator.physics.models.observables.energy import (
     EnergyBudget,
 )
 from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.physics.models.observables.scalars import variance_modes
 from simulator.physics.models.observables.waves import energy_parts
-from simulator.spectral import Evaluated
 from simulator.spectral.arrays import Number, OfModes
 
 
@@ -37,21 +36,19 @@ class Stratification(Observable[StratifiedFlow]):
     """Energy and variance of the buoyancy, and for stable stratification the numbers that describe
     it (Davidson 2013, section 4.3)."""
 
-    def columns(
-        self, model: StratifiedFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
+    def columns(self, model: StratifiedFlow, fields: Fields, row: Row) -> Columns:
         layout, b = model.transform.layout, fields["buoyancy"]
         diffused = 2 * power(layout, -model.linear()["buoyancy"], b)
         columns: Columns = {}
         if model.stable:
-            columns["potential_energy"] = row["energy"] - row["kinetic_energy"]
+            columns["potential_energy"] = row.before["energy"] - row.before["kinetic_energy"]
         columns |= {
             "buoyancy_flux": buoyancy_flux(model, fields),
             "buoyancy_mean": layout.at_zero(b).real,
             "buoyancy_variance": layout.sum(variance_modes(layout, b)),
             "buoyancy_dissipation": diffused,
         }
-        return {**columns, **_numbers(model, row, diffused)} if model.stable else columns
+        return {**columns, **_numbers(model, row.before, diffused)} if model.stable else columns
 
     def energies(self, model: StratifiedFlow, fields: Fields) -> dict[str, OfModes]:
         """The potential energy if N^2 > 0, else `buoyancy_variance`."""

@@ -12,7 +12,7 @@ from simulator.physics.models import wave_functions
 from simulator.physics.models.density import by_axis, center, density_power, from_center
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.kinds import MatterWave
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import UNDER_RESOLVED, tail_fraction
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import (
@@ -35,19 +35,12 @@ class WaveColumns(Observable[MatterWave]):
     flux of momentum through the faces of the box centred on c. It is computed as 1 + <(x - c) .
     dm/dt> / (...), and is 1 in every equilibrium; in two dimensions it is left out."""
 
-    def columns(
-        self,
-        model: MatterWave,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: MatterWave, fields: Fields, row: Row) -> Columns:
         layout, psi = model.transform.layout, fields["psi"]
         # Rods along z have another virial theorem.
         virial = bool(model.gravity or model.trap) and not model.transform.grid.planar
         values = squared(model.transform.inverse(psi))
-        rho, v = model.real.forward(values), model.turn(values, time)
+        rho, v = model.real.forward(values), model.turn(values, row.time)
         # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
         waves = zip(
             "xyz", model.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True
@@ -59,7 +52,7 @@ class WaveColumns(Observable[MatterWave]):
         evaluated = _measured(
             model, psi, _change(model, psi, v, drift) if virial else None, place, drift
         )
-        a = jnp.float64(1) if model.background is None else model.background.scale_factor(time)
+        a = jnp.float64(1) if model.background is None else model.background.scale_factor(row.time)
         motion = 0.5 * model.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * squared(psi))
         quantum = 0.5 * model.hbar**2 * evaluated.means["quantum"]
         gravity = (

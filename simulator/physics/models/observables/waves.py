@@ -10,26 +10,23 @@ import numpy as np
 
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
-from simulator.spectral import Evaluated, Layout
-from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralScalar, SpectralVector
+from simulator.spectral import Layout
+from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
 
 class RossbyNumber(Observable[IncompressibleFlow]):
     """u_rms / (2 Omega L) of a rotating flow, with the integral scale L."""
 
-    def columns(
-        self,
-        model: IncompressibleFlow,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
         turning = 2 * hypot(*model.rotation)
-        return {"rossby": ratio(row["u_rms"], turning * row["integral_scale"])} if turning else {}
+        return (
+            {"rossby": ratio(row.before["u_rms"], turning * row.before["integral_scale"])}
+            if turning
+            else {}
+        )
 
 
 class InertialWaves(Observable[IncompressibleFlow]):
