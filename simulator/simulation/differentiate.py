@@ -61,7 +61,7 @@ def holding(tendency: Tendency) -> Tendency:
     return held
 
 
-def repeated(
+def checkpointed_steps(
     step: Callable[[Tree], Tree],
     state: Tree,
     count: int,
@@ -233,12 +233,12 @@ class Gradient:
         step = step_of(simulation.system, simulation.integrator, holding)
         found, shardings = (
             [],
-            initial_state.shardings(simulation.model, simulation.populations, state),
+            initial_state.state_shardings(simulation.model, simulation.populations, state),
         )
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept, rates = self._held(state, count)
-            state = repeated(
+            state = checkpointed_steps(
                 lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates
             )
             found.append(state)

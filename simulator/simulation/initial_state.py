@@ -16,8 +16,7 @@ from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import whole
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
-from simulator.physics.particles.population import Populations, Sets
-from simulator.physics.particles.population import shardings as particle_shardings
+from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep
@@ -176,7 +175,7 @@ def templates(model: Equation) -> dict[str, Any]:
     return fields | {name: population.template for name, population in model.populations.items()}
 
 
-def shardings(model: Equation, populations: Populations, state: State) -> State:
+def state_shardings(model: Equation, populations: Populations, state: State) -> State:
     """The shardings with which the compiled loop returns the arrays of a state: fields as their
     layouts say, particles over the devices, all other arrays replicated on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())

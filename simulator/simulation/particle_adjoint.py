@@ -25,7 +25,7 @@ from simulator.physics.models.composite import Composite
 from simulator.physics.models.particle_component import accelerated
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
-from simulator.physics.particles.population import shardings
+from simulator.physics.particles.population import particle_shardings
 from simulator.physics.stepping.splitting import Splitting
 from simulator.simulation import initial_state
 from simulator.simulation.simulation import Simulation
@@ -278,7 +278,7 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
 
 def _wider(particles: ParticleSet, domain: Domain, room: int) -> ParticleSet:
     wide = grown(particles, max(room, particles.capacity))
-    return lax.with_sharding_constraint(wide, shardings(wide, domain))
+    return lax.with_sharding_constraint(wide, particle_shardings(wide, domain))
 
 
 def states(

@@ -41,7 +41,7 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     return {**row, "rate": rate if memory.rate is None else memory.rate}
 
 
-def check_names(config: RunConfig, model: Equation) -> None:
+def check_snapshot_names(config: RunConfig, model: Equation) -> None:
     """Refuses field names in the settings of snapshots that the model does not have."""
     known = tuple(outputs.field_specs(model))
     for name in config.output.snapshots.fields or ():
@@ -114,6 +114,6 @@ def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]
     """For each field whether it is finite everywhere, for each set of particles whether all are
     finite."""
     return {
-        name: population.are_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
+        name: population.records_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
         for name, a in given.items()
     }

@@ -70,7 +70,7 @@ class Simulation:
         self._build(place(config, self.cluster, report, members))
         if config.run.memory == "auto" and self.placement.saves_memory and self.shortage():
             self._build(self.placement.with_low_memory())
-        quantities.check_names(config, self.model)
+        quantities.check_snapshot_names(config, self.model)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
         """The same simulation on the same devices, with other values of numbers (`model.viscosity`)
@@ -203,7 +203,7 @@ class Simulation:
 
     def shardings(self, state: State) -> State:
         """The shardings with which the compiled loop returns the arrays of a state."""
-        return initial_state.shardings(self.model, self.populations, state)
+        return initial_state.state_shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
         """The state with the shardings with which the compiled loop returns it, so that the loop

@@ -190,7 +190,7 @@ def physical_spectrum(
         power = k**settings.spectral_index * np.maximum(fit**2, 1e-30 * fit[0] ** 2)
     else:
         k = np.geomspace(1e-5, largest, 3000)
-        fit = transfer(
+        fit = transfer_function(
             k * h, cosmology.matter * h**2, settings.baryons / cosmology.matter, settings.transfer
         )
         power = k**settings.spectral_index * fit**2
@@ -267,7 +267,7 @@ def _class(
         raise UserError(f"library: class: {str(error).strip().splitlines()[-1]}") from None
 
 
-def transfer(
+def transfer_function(
     k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu"
 ) -> np.ndarray:
     """The transfer function T(k), 1 on large scales, at k in 1/Mpc; `matter` is Omega_m h^2,

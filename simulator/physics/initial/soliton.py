@@ -199,7 +199,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     @jax.jit
     def resting() -> jax.Array:
         radius = jnp.sqrt(sum(d**2 for d in distances()))
-        values = peak * profile(radius, scale)
+        values = peak * soliton_profile(radius, scale)
         values = transform.physical.constrain(jnp.where(transform.physical.inside(), values, 0))
         return transform.layout.constrain(transform.forward(values))
 
@@ -275,7 +275,7 @@ def radial_ground_state() -> RadialState:
     return RadialState(s, f, core, float(np.trapezoid(4 * math.pi * f**2 * s**2, dx=_STEP)), decay)
 
 
-def profile(radius: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
+def soliton_profile(radius: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
     """f(r / L) at radii (length), by Lagrange interpolation of order 4 in the table."""
     state = radial_ground_state()
     x = jnp.minimum(radius / scale, 1e3) / _STEP

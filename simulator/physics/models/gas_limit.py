@@ -39,11 +39,11 @@ class GasLimit(StepLimit[Gas]):
         attraction = 4 * math.pi * model.gravitational_constant
         fall = jnp.sqrt(attraction * jnp.maximum(densest, 0))
         rate = crossing + 0.5 * largest * explicit + fall
-        resolved = (thinnest > 0) & (edge_energy(model, fields) <= model.max_edge_energy)
+        resolved = (thinnest > 0) & (momentum_at_edge(model, fields) <= model.max_edge_energy)
         return jnp.where(resolved, rate, jnp.nan)
 
 
-def edge_energy(model: Gas, fields: Fields) -> Number:
+def momentum_at_edge(model: Gas, fields: Fields) -> Number:
     """Tail fraction of the squared momentum in the frame of the centre of mass."""
     layout, density, m = model.transform.layout, fields["density"], fields["momentum"]
     drift = center_velocity(layout, density, m)

@@ -237,7 +237,7 @@ def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
 ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity along the axis that runs fastest.
 
 
-def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
+def in_cell_order(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
     """If `due`, the particles of every device in the order of the cells of the grid: neighbours in
     space are then neighbours in memory, so that interpolation finds the grid's values in cache.
     Only native code needs this order; no result depends on the order."""

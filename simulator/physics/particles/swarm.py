@@ -14,7 +14,7 @@ from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import Count, Fluid, Sampler
-from simulator.physics.particles.migration import settled, sorted_by_cell
+from simulator.physics.particles.migration import in_cell_order, settled
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, Positions, StoredParticles
 from simulator.physics.particles.population import Population, Sets
@@ -310,7 +310,7 @@ class Swarm:
                 }
                 kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             found = settled(before.with_records(kept), self.domain)
-            after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
+            after[name] = in_cell_order(found, self.domain, step % SORT_EVERY == 0)
             last = [(after[name].needed, None)]
             if lost is not None:
                 finite &= (self.domain.after(lost, after[name].needed) == 0).all()

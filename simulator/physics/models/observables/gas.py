@@ -19,10 +19,10 @@ from simulator.physics.models.density import (
 )
 from simulator.physics.models.equation import with_parameters
 from simulator.physics.models.fields import DerivedField, Fields
-from simulator.physics.models.gas_limit import edge_energy
+from simulator.physics.models.gas_limit import momentum_at_edge
 from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.budget import Balance, Budget
-from simulator.physics.models.observables.modes import transfer
+from simulator.physics.models.observables.modes import energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
@@ -130,7 +130,7 @@ class GasBudget(Budget[Gas]):
             "mach_rms": jnp.sqrt(means["mach"]),
             **{f"mean_momentum_{axis}": p for axis, p in zip(AXES, momentum, strict=False)},
             **by_axis(grid, "center", center(layout, rho)),
-            "edge_energy": edge_energy(model, fields),
+            "edge_energy": momentum_at_edge(model, fields),
             "rate": model.step_limit.rate(model, row.moments.maxima, fields),
         }
 
@@ -204,7 +204,7 @@ class GasSpectra(Observable[Gas]):
         spectrum of sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no
         part of it is truncated."""
         layout = model.transform.layout
-        energy = 0.5 * transfer(fields["momentum"], model.velocity(fields))
+        energy = 0.5 * energy_transfer(fields["momentum"], model.velocity(fields))
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
@@ -252,11 +252,13 @@ class GasTransfers(Observable[Gas]):
         flux = products["flux"]
         rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
         outflow = jnp.stack([operators.divergence(layout, row) for row in rows])
-        advected = transfer(velocity, outflow) + transfer(m, products["advection"])
-        pushed = transfer(velocity, slope) + transfer(m, products["push"])
+        advected = energy_transfer(velocity, outflow) + energy_transfer(m, products["advection"])
+        pushed = energy_transfer(velocity, slope) + energy_transfer(m, products["push"])
         transfers = {"kinetic_energy": -0.5 * advected, "pressure": -0.5 * pushed}
         if "weight" in products:
-            weight = transfer(velocity, products["weight"]) + transfer(m, inputs["grad_phi"])
+            weight = energy_transfer(velocity, products["weight"]) + energy_transfer(
+                m, inputs["grad_phi"]
+            )
             transfers["gravity"] = -0.5 * weight
         return transfers
 
@@ -309,7 +311,7 @@ class GasResolution(Observable[Gas]):
                 return Local({}, {"thinnest": -values["density"]})
 
             maxima = model.transform.evaluate({"density": fields["density"]}, local).maxima
-            return -maxima["thinnest"], edge_energy(model, fields)
+            return -maxima["thinnest"], momentum_at_edge(model, fields)
 
         least, edge = (float(v) for v in thinnest_and_edge(fields))
         if not least > 0:

@@ -14,7 +14,7 @@ from simulator.physics.models.damping import absent, diffusive_terms
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.observables.energy import scalar_transfers
-from simulator.physics.models.observables.modes import power, transfer
+from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
@@ -55,7 +55,7 @@ class MagneticField(Observable[ConductingFlow]):
     def columns(self, model: ConductingFlow, fields: Fields, row: Row) -> Columns:
         layout, u, b = model.transform.layout, fields["velocity"], fields["magnetic"]
         mean = layout.at_zero(b).real
-        ohmic = power(layout, -linear_terms(model)["magnetic"], b)
+        ohmic = weighted_square(layout, -linear_terms(model)["magnetic"], b)
         columns: Columns = {}
         if not absent(model.resistivity):
             columns["magnetic_reynolds"] = (
@@ -64,7 +64,7 @@ class MagneticField(Observable[ConductingFlow]):
             columns["magnetic_prandtl"] = jnp.asarray(model.viscosity / model.resistivity)
         return {
             **columns,
-            "magnetic_energy": 0.5 * power(layout, 1.0, b),
+            "magnetic_energy": 0.5 * weighted_square(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
             "lorentz_work": row.moments.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
@@ -84,7 +84,7 @@ class MagneticField(Observable[ConductingFlow]):
         / 4: their sum is the energy, their difference the cross-helicity."""
         u, b = fields["velocity"], fields["magnetic"]
         return {
-            "cross_helicity": transfer(u, b),
+            "cross_helicity": energy_transfer(u, b),
             **topology(model, b),
             "elsasser_plus": 0.25 * squared(u + b),
             "elsasser_minus": 0.25 * squared(u - b),
@@ -110,9 +110,9 @@ class MagneticTransfers(Observable[ConductingFlow]):
         inputs = {**fields, **exact.inputs(fields)}
         products = model.transform.evaluate(inputs, terms).products
         return {
-            "kinetic_energy": transfer(u, products["advection"]),
-            "lorentz": transfer(u, products["lorentz"]),
-            "induction": transfer(b, model.curl(products["emf"])),
+            "kinetic_energy": energy_transfer(u, products["advection"]),
+            "lorentz": energy_transfer(u, products["lorentz"]),
+            "induction": energy_transfer(b, model.curl(products["emf"])),
             **scalar_transfers(model, products, fields),
         }
 
@@ -137,7 +137,7 @@ def topology(model: ConductingFlow, b: jax.Array) -> dict[str, OfModes]:
     potential = inverse_curl(model.transform.layout, b)
     if model.transform.grid.planar:
         return {"square_potential": squared(potential)}
-    return {"magnetic_helicity": transfer(potential, b)}
+    return {"magnetic_helicity": energy_transfer(potential, b)}
 
 
 def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns:

@@ -13,7 +13,7 @@ from simulator.physics.models.observables.energy import (
     AdvectiveTransfers,
     EnergyBudget,
 )
-from simulator.physics.models.observables.modes import power, transfer
+from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.physics.models.observables.scalars import variance_modes
@@ -38,7 +38,7 @@ class Stratification(Observable[StratifiedFlow]):
 
     def columns(self, model: StratifiedFlow, fields: Fields, row: Row) -> Columns:
         layout, b = model.transform.layout, fields["buoyancy"]
-        diffused = 2 * power(layout, -model.linear()["buoyancy"], b)
+        diffused = 2 * weighted_square(layout, -model.linear()["buoyancy"], b)
         columns: Columns = {}
         if model.stable:
             columns["potential_energy"] = row.before["energy"] - row.before["kinetic_energy"]
@@ -76,7 +76,7 @@ class StratifiedTransfers(AdvectiveTransfers[StratifiedFlow]):
         if model.stable:
             variance = transfers.pop("buoyancy_variance")
             transfers["potential_energy"] = 0.5 * variance / model.stratification
-        flux = transfer(fields["velocity"], directed(model.up, fields["buoyancy"]))
+        flux = energy_transfer(fields["velocity"], directed(model.up, fields["buoyancy"]))
         return {**transfers, "buoyancy_flux": flux}
 
 

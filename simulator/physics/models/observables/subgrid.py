@@ -2,7 +2,7 @@
 
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import transfer
+from simulator.physics.models.observables.modes import energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import OfModes
 
@@ -21,7 +21,7 @@ class SubgridLosses(Observable[IncompressibleFlow]):
         gains = {}
         for name, rate in model.closure.tendencies(model, fields).items():
             column = "subgrid" if name == "velocity" else f"{name}_subgrid"
-            gains[column] = _weight(model, name) * transfer(fields[name], rate)
+            gains[column] = _weight(model, name) * energy_transfer(fields[name], rate)
         return gains
 
 

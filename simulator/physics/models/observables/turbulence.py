@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from simulator.physics.models.damping import absent, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import power
+from simulator.physics.models.observables.modes import weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
@@ -123,7 +123,7 @@ class Turbulence(Observable[IncompressibleFlow]):
         columns: Columns = {}
         scale = None
         if model.transform.grid.planar and "magnetic" not in model.fields:
-            lost = power(layout, damping_rate(layout, terms, omega.real.dtype), omega)
+            lost = weighted_square(layout, damping_rate(layout, terms, omega.real.dtype), omega)
             columns["enstrophy_dissipation"] = lost
             if present:
                 scale = dissipation_scale(present, lost, "enstrophy")

@@ -80,7 +80,7 @@ class WaveColumns(Observable[MatterWave]):
             **by_axis(model.transform.grid, "mean_momentum", momentum),
             **by_axis(model.transform.grid, "center", place),
             "vortex_faces": wave_functions.pierced_faces(model.transform, psi),
-            "edge_energy": edge_energy(model, psi, evaluated.means["density"]),
+            "edge_energy": kinetic_energy_at_edge(model, psi, evaluated.means["density"]),
         }
         if model.background is not None:
             columns["scale_factor"] = a
@@ -155,7 +155,7 @@ def _virial(
     return total
 
 
-def edge_energy(model: MatterWave, psi: SpectralScalar, density: Number) -> Number:
+def kinetic_energy_at_edge(model: MatterWave, psi: SpectralScalar, density: Number) -> Number:
     """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is
     round-off."""
     layout, dtype = model.transform.layout, psi.real.dtype
