@@ -117,7 +117,9 @@ def _solenoidal(
 ) -> tuple[Fields, dict[str, tuple[Number, Number]], dict[str, Truth]]:
     """The solenoidal parts of the solenoidal fields, for each of them the energy that the
     projection removed and its energy before, and for every field whether it is finite."""
-    inner, kept, energies = model.transform.layout.inner, {}, {}
+    inner = model.transform.layout.inner
+    kept = {}
+    energies = {}
     for name in model.solenoidal:
         field = fields[name]
         kept[name] = without_divergence(model, field)
@@ -226,7 +228,8 @@ def check_start(
 
 def check_growth(config: RunConfig, model: Equation, time_step: TimeStep) -> None:
     """Refuses a fixed dt that is too long for the growth rates of the linear term."""
-    longest, dt = model.linear_growth.longest_step, time_step.fixed
+    longest = model.linear_growth.longest_step
+    dt = time_step.fixed
     if longest is not None and dt is not None and dt > longest:
         growth = f"modes grow linearly at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not follow"
         raise config.error("time.dt", f"{growth}; at most {longest:.3g} is needed")

@@ -22,7 +22,10 @@ from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, T
 
 def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    model, fields, time, memory = system.model, state.fields, state.time, state.memory
+    model = system.model
+    fields = state.fields
+    time = state.time
+    memory = state.memory
     force = system.force(memory)
     added = injection(model, fields, time, force)
     residual = memory.residual
@@ -78,7 +81,8 @@ Motion = tuple[ParticleVectors, ParticleVectors]
 def motion(system: System, state: State) -> Callable[[str, ParticleSet], Motion]:
     """The function from a name and the particles of this name to their velocity and
     acceleration."""
-    model, swarm = system.model, system.swarm
+    model = system.model
+    swarm = system.swarm
     change = velocity_rate(system, state) if swarm.kinds else None
     pull = None
     if model.populations:

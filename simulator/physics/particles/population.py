@@ -36,7 +36,10 @@ class Population:
     def __init__(self, name: str, records: Mapping[str, int], count: int, domain: Domain):
         """Raises UserError, beginning with the key `count`, if the buffers cannot hold so many
         particles."""
-        self.name, self.records, self.count, self.domain = name, dict(records), count, domain
+        self.name = name
+        self.records = dict(records)
+        self.count = count
+        self.domain = domain
         owners = int(domain.owners.sum())
         self.capacity = capacity_for(count, owners)
         """The number of entries of each device's buffer; `homed` increases it if a device needs
@@ -95,7 +98,8 @@ class Population:
 
     def _shared_out(self, positions: Positions) -> ParticleSet:
         """Every owner of planes makes an equal share of the particles, by id."""
-        domain, capacity = self.domain, self.capacity
+        domain = self.domain
+        capacity = self.capacity
         counts = np.array(domain.shared_out(self.count), np.int64)
         first = np.cumsum(counts) - counts
 
@@ -117,7 +121,8 @@ class Population:
     ) -> Float[Array, "component chosen"]:
         """The `values` of the particles with the ids 0, stride, 2 stride, ..., in this order,
         replicated on every device."""
-        domain, most = self.domain, -(-self.count // stride)
+        domain = self.domain
+        most = -(-self.count // stride)
 
         def local(ids: jax.Array, values: jax.Array) -> jax.Array:
             place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)

@@ -31,7 +31,8 @@ class EnergyBudget(Budget[AnyFlow]):
         return model.closure is not None and not model.closure.modal
 
     def balance(self, model: AnyFlow, fields: Fields) -> Balance:
-        layout, weights = model.transform.layout, model.energy_weights
+        layout = model.transform.layout
+        weights = model.energy_weights
         linear = linear_terms(model)
         energy = sum(0.5 * w * weighted_square(layout, 1.0, fields[n]) for n, w in weights.items())
         lost = sum(w * weighted_square(layout, -linear[n], fields[n]) for n, w in weights.items())
@@ -62,7 +63,8 @@ class EnergyBudget(Budget[AnyFlow]):
         return diagnostics(model, fields, time), change, balance
 
     def columns(self, model: AnyFlow, fields: Fields, row: Row) -> Columns:
-        layout, velocity = model.transform.layout, fields["velocity"]
+        layout = model.transform.layout
+        velocity = fields["velocity"]
         balance = self.balance(model, fields)
         terms = diffusive_terms(model.viscosity, model.hyperviscosity)
         viscous = damping_rate(layout, terms, velocity.real.dtype)

@@ -66,7 +66,9 @@ class GasBudget(Budget[Gas]):
         derivative of the density, also the mean `heating`, the derivative of the energy without
         gravity at constant momentum. The acceleration of gravity is `attraction`, if a forcing is
         added to `gravity`."""
-        gamma, rho, m = model.polytropic_exponent, values["density"], values["momentum"]
+        gamma = model.polytropic_exponent
+        rho = values["density"]
+        m = values["momentum"]
         v = m / rho
         speed2 = operators.squared(v)
         ratio = rho / numbers["reference"]
@@ -105,9 +107,12 @@ class GasBudget(Budget[Gas]):
         return Local({"velocity": v}, maxima, means)
 
     def columns(self, model: Gas, fields: Fields, row: Row) -> Columns:
-        layout, grid, rho = model.transform.layout, model.transform.grid, fields["density"]
+        layout = model.transform.layout
+        grid = model.transform.grid
+        rho = fields["density"]
         gravity = 0.5 * layout.inner(rho, model.potential(rho))
-        means, momentum = row.moments.means, layout.at_zero(fields["momentum"]).real
+        means = row.moments.means
+        momentum = layout.at_zero(fields["momentum"]).real
         virial: Columns = {}
         if has_virial(model):
             # In the frame of the centre of mass.
@@ -143,7 +148,8 @@ class GasBudget(Budget[Gas]):
     ) -> tuple[Columns, Number, Balance]:
         """One evaluation at the points gives the diagnostics, the rates of the fields and the
         change of energy."""
-        layout, wanted = model.transform.layout, self.moments(model, fields)
+        layout = model.transform.layout
+        wanted = self.moments(model, fields)
         inputs = model.inputs(fields)
         if accelerations and has_virial(model):
             inputs["attraction"] = inputs["gravity"]
@@ -176,7 +182,8 @@ def has_virial(model: Gas) -> bool:
 def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
     """The sum of the means of Phi over the grid planes at the faces of the box that is centred on
     the gas."""
-    layout, phi = model.transform.layout, model.potential(rho)
+    layout = model.transform.layout
+    phi = model.potential(rho)
     # Only modes along the normal of a plane contribute to a mean over it.
     along = sum((layout.integers(axis) != 0).astype(jnp.int32) for axis in AXES) == 1
     for axis, face in zip(AXES, faces(model.transform.grid, center(layout, rho)), strict=True):
@@ -185,8 +192,10 @@ def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
 
 
 def _dissipation(model: Gas, fields: Fields, velocity: arrays.SpectralVector) -> Number:
-    layout, m = model.transform.layout, fields["momentum"]
-    k2, stretch = layout.k_squared(m.real.dtype), model.divergence(velocity)
+    layout = model.transform.layout
+    m = fields["momentum"]
+    k2 = layout.k_squared(m.real.dtype)
+    stretch = model.divergence(velocity)
     shear = model.viscosity * layout.inner(velocity, k2 * velocity).sum()
     spread = (model.viscosity / 3 + model.bulk_viscosity) * layout.inner(stretch, stretch)
     lost = model.reference_density(fields) * (shear + spread)
@@ -225,7 +234,9 @@ class GasTransfers(Observable[Gas]):
     modes, to round-off, for any aliasing."""
 
     def transfers(self, model: Gas, fields: Fields) -> dict[str, OfModes]:
-        layout, rho, m = model.transform.layout, fields["density"], fields["momentum"]
+        layout = model.transform.layout
+        rho = fields["density"]
+        m = fields["momentum"]
         velocity = model.velocity(fields)
         axes = model.transform.grid.axes
         slope = model.gradient(_pressure_modes(model, fields))
@@ -236,7 +247,8 @@ class GasTransfers(Observable[Gas]):
             inputs["grad_phi"] = model.gradient(model.potential(rho))
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
-            density, m = values["density"], values["momentum"]
+            density = values["density"]
+            m = values["momentum"]
             v = m / density
             advection = [operators.dot(v, values[f"gradient_{axis}"]) for axis in axes]
             products = {
@@ -280,7 +292,9 @@ class GasFields(Observable[Gas]):
 
     def derived(self, model: Gas) -> Mapping[str, DerivedField]:
         transform = model.transform
-        inverse, layout, inside = transform.inverse, transform.layout, transform.physical.inside
+        inverse = transform.inverse
+        layout = transform.layout
+        inside = transform.physical.inside
 
         def velocity(fields: Fields) -> jax.Array:
             # Padding holds no gas.

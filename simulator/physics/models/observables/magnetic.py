@@ -34,10 +34,12 @@ class MagneticField(Observable[ConductingFlow]):
     common with the flow."""
 
     def moments(self, model: ConductingFlow, fields: Fields) -> PointMoments:
-        layout, b = model.transform.layout, fields["magnetic"]
+        layout = model.transform.layout
+        b = fields["magnetic"]
 
         def at_point(values: PointValues, points: Points, mean: Tree) -> Local:
-            u, b = values["velocity"], values["magnetic"]
+            u = values["velocity"]
+            b = values["magnetic"]
             work = reduce(add, map(mul, u, cross(values["current"], b)))
             maxima = {
                 "field": jnp.sqrt(squared(b)),
@@ -53,7 +55,9 @@ class MagneticField(Observable[ConductingFlow]):
         return PointMoments(inputs, at_point, layout.at_zero(b).real)
 
     def columns(self, model: ConductingFlow, fields: Fields, row: Row) -> Columns:
-        layout, u, b = model.transform.layout, fields["velocity"], fields["magnetic"]
+        layout = model.transform.layout
+        u = fields["velocity"]
+        b = fields["magnetic"]
         mean = layout.at_zero(b).real
         ohmic = weighted_square(layout, -linear_terms(model)["magnetic"], b)
         columns: Columns = {}
@@ -82,7 +86,8 @@ class MagneticField(Observable[ConductingFlow]):
         """`cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
         dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2
         / 4: their sum is the energy, their difference the cross-helicity."""
-        u, b = fields["velocity"], fields["magnetic"]
+        u = fields["velocity"]
+        b = fields["magnetic"]
         return {
             "cross_helicity": energy_transfer(u, b),
             **topology(model, b),
@@ -99,14 +104,17 @@ class MagneticTransfers(Observable[ConductingFlow]):
         exact = Rotational(model.transform.layout, magnetic=True)
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
-            u, b = values["velocity"], values["magnetic"]
-            advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
+            u = values["velocity"]
+            b = values["magnetic"]
+            advection = cross(u, values["vorticity"])
+            lorentz = cross(values["current"], b)
             products = model.products(values)
             needed = ("emf", *(scalar.name for scalar in model.transported))
             exchanged = {name: products[name] for name in needed}
             return Local({**exchanged, "advection": advection, "lorentz": lorentz})
 
-        u, b = fields["velocity"], fields["magnetic"]
+        u = fields["velocity"]
+        b = fields["magnetic"]
         inputs = {**fields, **exact.inputs(fields)}
         products = model.transform.evaluate(inputs, terms).products
         return {

@@ -47,7 +47,9 @@ class AllMatter(Observable[Mixture]):
             for name, part in model.parts.items()
         }
         moment = model.moment(fields, row.time)
-        values, modes, shares = moment.values, model.density_modes(moment.values), {}
+        values = moment.values
+        modes = model.density_modes(moment.values)
+        shares = {}
         for name, density in modes.items():
             shares[name] = 0.5 * layout.inner(
                 model.parts[name].softened(density), moment.potential.modes
@@ -56,11 +58,9 @@ class AllMatter(Observable[Mixture]):
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in own.values())
 
-        gravity, parts_energy, kinetic = (
-            total(shares.values()),
-            summed("energy"),
-            summed("kinetic_energy"),
-        )
+        gravity = total(shares.values())
+        parts_energy = summed("energy")
+        kinetic = summed("kinetic_energy")
         columns = {
             "energy": parts_energy + gravity,
             "kinetic_energy": kinetic,
@@ -152,10 +152,11 @@ def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -
     The error of the trapezoid rule, although of the order of the splitting, would be as large as
     that of the steps."""
     energy, a1, s1, a0, s0 = carried
-    s2, h, before = slope.astype(jnp.float64), scale_factor - a1, a1 - a0
-    moved = (
-        abs(h) > 1e-10 * scale_factor
-    )  # the last kick of a step and the first of the next are at one time
+    s2 = slope.astype(jnp.float64)
+    h = scale_factor - a1
+    before = a1 - a0
+    # The last kick of a step and the first of the next are at one time.
+    moved = abs(h) > 1e-10 * scale_factor
     h = jnp.where(moved, h, 1.0)
     bend = (s2 - s1) / h - (s1 - s0) / jnp.where(before == 0, 1.0, before)
     bend = jnp.where(before == 0, 0.0, bend / jnp.where(before == 0, 1.0, h + before))

@@ -37,7 +37,8 @@ class Stratification(Observable[StratifiedFlow]):
     it (Davidson 2013, section 4.3)."""
 
     def columns(self, model: StratifiedFlow, fields: Fields, row: Row) -> Columns:
-        layout, b = model.transform.layout, fields["buoyancy"]
+        layout = model.transform.layout
+        b = fields["buoyancy"]
         diffused = 2 * weighted_square(layout, -model.linear()["buoyancy"], b)
         columns: Columns = {}
         if model.stable:
@@ -62,7 +63,8 @@ class Stratification(Observable[StratifiedFlow]):
         if not model.stable:
             return {}
         frequency = model.stratification**0.5
-        u, theta = fields["velocity"], fields["buoyancy"] / frequency
+        u = fields["velocity"]
+        theta = fields["buoyancy"] / frequency
         layout = model.transform.layout
         return energy_parts(layout, u, theta, model.rotation, frequency, model.up)
 
@@ -89,7 +91,8 @@ def buoyancy_flux(model: StratifiedFlow, fields: Fields) -> Number:
 def _numbers(model: StratifiedFlow, row: Mapping[str, Number], diffused: Number) -> Columns:
     """`diffused`: the loss of variance of b by diffusion."""
     square = model.stratification
-    viscous, mixing = row["viscous_dissipation"], 0.5 * diffused / square
+    viscous = row["viscous_dissipation"]
+    mixing = 0.5 * diffused / square
     numbers = {
         "froude": ratio(row["u_rms"], jnp.sqrt(square) * row["integral_scale"]),
         "ozmidov_scale": jnp.sqrt(viscous / square**1.5),

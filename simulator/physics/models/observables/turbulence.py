@@ -62,7 +62,8 @@ class Turbulence(Observable[IncompressibleFlow]):
         slopes = jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)])
 
         def at_point(values: PointValues, points: Points, mean: Tree) -> Local:
-            v, g = values["velocity"], values["longitudinal"]
+            v = values["velocity"]
+            g = values["longitudinal"]
             means = {
                 **products_about(mean, v, "velocity"),
                 "gradient_2": dot(g, g) / dimensions,
@@ -76,7 +77,8 @@ class Turbulence(Observable[IncompressibleFlow]):
         return PointMoments({"velocity": velocity, "longitudinal": slopes}, at_point, mean)
 
     def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
-        layout, velocity = model.transform.layout, fields["velocity"]
+        layout = model.transform.layout
+        velocity = fields["velocity"]
         dimensions = len(velocity)
         omega = curl(layout, velocity)
         enstrophy = 0.5 * layout.inner(omega, omega).sum()
@@ -115,10 +117,8 @@ class Turbulence(Observable[IncompressibleFlow]):
     def _cascade(self, model: IncompressibleFlow, omega: jax.Array, viscous: Number) -> Columns:
         """The end of the cascade: of enstrophy in a plane without a magnetic field, else of
         energy."""
-        layout, terms = (
-            model.transform.layout,
-            diffusive_terms(model.viscosity, model.hyperviscosity),
-        )
+        layout = model.transform.layout
+        terms = diffusive_terms(model.viscosity, model.hyperviscosity)
         present = [(n, nu) for n, nu in terms if not absent(nu)]
         columns: Columns = {}
         scale = None

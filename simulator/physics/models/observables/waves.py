@@ -106,10 +106,10 @@ def energy_parts(
     coriolis, omega, rise = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
     inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(dtype))
-    velocity, axis = jnp.stack(_in_space(velocity)), _in_space(axis)
-    scaled_curl = (
-        1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k
-    )  # i k x u / |k|
+    velocity = jnp.stack(_in_space(velocity))
+    axis = _in_space(axis)
+    # i k x u / |k|
+    scaled_curl = 1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k
     rising, spinning = (
         jnp.asarray(sum(float(d) * v[i] for i, d in enumerate(axis) if d))
         for v in (velocity, scaled_curl)
