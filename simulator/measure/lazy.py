@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simulator.physics import models
     from simulator.physics.initial import StartFiles
     from simulator.physics.models import outputs
-    from simulator.physics.models.observables.modes import transfer
+    from simulator.physics.models.observables.modes import energy_transfer
     from simulator.physics.models.observables.velocity_fields import strain_rate
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.interpolation import COMPONENTS

@@ -19,6 +19,7 @@ from simulator.measure.kind import (
     in_shells,
 )
 from simulator.measure.lazy import (
+    energy_transfer,
     flux,
     jax,
     jnp,
@@ -28,7 +29,6 @@ from simulator.measure.lazy import (
     outputs,
     shell_spectra,
     spectral,
-    transfer,
 )
 from simulator.settings import Integer
 
@@ -88,10 +88,10 @@ class Helicity(Kind):
             u = state.fields["velocity"]
             omega = operators.curl(layout, u)
             force = transform.evaluate({"velocity": u, "vorticity": omega}, terms).products["force"]
-            modes = {"helicity": transfer(u, omega)}
+            modes = {"helicity": energy_transfer(u, omega)}
             for sign, part in zip(SIGNS, _helical_parts(transform, u), strict=True):
                 modes[f"energy/{sign}"] = operators.squared(abs(part)) / 2
-                modes[f"transfer/{sign}"] = transfer(part, force)
+                modes[f"transfer/{sign}"] = energy_transfer(part, force)
             row = {
                 name: layout.shell_sum(values) / layout.shell_width
                 for name, values in modes.items()
@@ -154,7 +154,7 @@ class ShellToShell(Kind):
                 return (
                     jnp.zeros(bands)
                     .at[jnp.asarray(band_of)]
-                    .add(layout.shell_sum(transfer(u, force)))
+                    .add(layout.shell_sum(energy_transfer(u, force)))
                 )
 
             return {"transfer": lax.map(given, jnp.arange(bands)).T}

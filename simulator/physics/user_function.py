@@ -128,7 +128,8 @@ def _points(shape: tuple[int, ...]) -> list[int]:
 def _is_pointwise(equation: Any) -> bool:
     """Whether every input axis of points appears in the outputs, in the same order, and is not
     mixed."""
-    name, params = equation.primitive.name, equation.params
+    name = equation.primitive.name
+    params = equation.params
     given = [v.aval.shape for v in equation.invars if hasattr(v.aval, "shape")]
     made = [v.aval.shape for v in equation.outvars if hasattr(v.aval, "shape")]
     held = {n for shape in given for n in _points(shape)}
@@ -140,9 +141,8 @@ def _is_pointwise(equation: Any) -> bool:
         case "fft":
             return not held
         case "iota" | "random_bits" | "threefry2x32":
-            return not any(
-                map(_points, made)
-            )  # positions or random numbers of a block, not of the box
+            # Positions or random numbers of a block, not of the box.
+            return not any(map(_points, made))
         case "gather":
             return set(_points(given[0])) <= set(params["slice_sizes"])
         case "scatter" | "scatter-add" | "scatter_add":

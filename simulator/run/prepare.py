@@ -86,7 +86,7 @@ def prepare_folder(
 def _record_provenance(simulation: Simulation, choices: Choices, journal: Journal) -> None:
     cluster = simulation.cluster
     transform = simulation.transform
-    provenance.record(
+    provenance.record_start(
         simulation.config.output.directory,
         provenance.collect(
             choices.command or sys.argv,

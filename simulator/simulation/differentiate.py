@@ -38,9 +38,8 @@ from simulator.spectral.arrays import Number
 Tree = Any
 Tendency = Callable[..., tuple[Tree, Tree]]
 
-HELD = (
-    SMALL // 2
-)  # Bytes of a device for the states, or states and rates, of all steps without `kept`.
+HELD = SMALL // 2
+"""Bytes of a device for the states, or states and rates, of all steps without `kept`."""
 RATES = "rates"  # The name of the tendencies of a step's stages, for `jax.checkpoint`.
 
 
@@ -61,7 +60,7 @@ def holding(tendency: Tendency) -> Tendency:
     return held
 
 
-def repeated(
+def checkpointed_steps(
     step: Callable[[Tree], Tree],
     state: Tree,
     count: int,
@@ -81,9 +80,11 @@ def repeated(
     one_again = jax.checkpoint(one, prevent_cse=False, policy=policy)
 
     def steps(state: Tree, number: int) -> Tree:
-        part, each = one_again, 1
+        part = one_again
+        each = 1
         while each * kept < number:
-            part, each = jax.checkpoint(partial(_part, part, kept), prevent_cse=False), each * kept
+            part = jax.checkpoint(partial(_part, part, kept), prevent_cse=False)
+            each = each * kept
         state = lax.scan(part, state, None, number // each)[0]
         return steps(state, number % each) if number % each else state
 
@@ -146,8 +147,13 @@ class Gradient:
             particle_adjoint.check_model(simulation, dt)
         elif dt is None:
             raise UserError("dt: the size of the steps is needed")
-        self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
-        self._kept, self._room, self._places = kept, 0, cast(State | None, None)
+        self._simulation = simulation
+        self._loss = loss
+        self._ends = ends
+        self._dt = dt
+        self._kept = kept
+        self._room = 0
+        self._places = cast(State | None, None)
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[Number, dict[str, Any]]:
         """The loss, and its gradient with the keys of `variables`."""
@@ -174,7 +180,9 @@ class Gradient:
     def _with_room(self, program: Any, variables: Mapping[str, Any]) -> Any:
         """The result of a program, which is compiled anew as long as particles have no room on a
         device."""
-        simulation, given, begin = self._simulation, self._checked(variables), self.begin(variables)
+        simulation = self._simulation
+        given = self._checked(variables)
+        begin = self.begin(variables)
         while True:
             found, needed = program(given, begin, self._room)
             held = {name: max(self._room, begin.particles[name].capacity) for name in needed}
@@ -231,14 +239,12 @@ class Gradient:
         # fields.
         state = replace(state, memory=replace(state.memory, residual=None))
         step = step_of(simulation.system, simulation.integrator, holding)
-        found, shardings = (
-            [],
-            initial_state.shardings(simulation.model, simulation.populations, state),
-        )
+        found = []
+        shardings = initial_state.state_shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept, rates = self._held(state, count)
-            state = repeated(
+            state = checkpointed_steps(
                 lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates
             )
             found.append(state)
@@ -249,7 +255,8 @@ class Gradient:
         their rates too."""
         if self._kept is not None:
             return self._kept, False
-        simulation, steps = self._simulation, self._ends[-1]
+        simulation = self._simulation
+        steps = self._ends[-1]
         one = bytes_of(state) / simulation.transform.layout.devices
         if steps * one > HELD:
             count = steps = isqrt(count - 1) + 1
@@ -279,10 +286,8 @@ class Gradient:
                 variables, begin, room
             )
             size = sum(abs(s).sum() for s in jax.tree.leaves(slopes))
-            for (
-                name,
-                particles,
-            ) in begin.particles.items():  # a device may have no room on the way back, too
+            # A device may have no room on the way back, too.
+            for name, particles in begin.particles.items():
                 held = max(room, particles.capacity)
                 lost = jnp.isfinite(value) & jnp.isnan(size) & (held < populations[name].count)
                 needed[name] = jnp.where(lost, 2 * held, needed[name])
@@ -292,7 +297,8 @@ class Gradient:
         return jax.jit(value_and_gradient, static_argnums=2)
 
     def _checked(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        simulation, trees = self._simulation, (FIELDS, particle_adjoint.PARTICLES)
+        simulation = self._simulation
+        trees = (FIELDS, particle_adjoint.PARTICLES)
         for key, value in variables.items():
             if simulation.populations:
                 particle_adjoint.check_variable(simulation, key, value)
@@ -311,9 +317,8 @@ class Gradient:
             raise UserError(
                 f"variables: {given.pop()} and initial exclude each other; both give the start"
             )
-        kind = (
-            jnp.float64 if simulation.populations else simulation.dtype
-        )  # clocks and spectra are double
+        # Clocks and spectra are double.
+        kind = jnp.float64 if simulation.populations else simulation.dtype
         in_type = partial(
             jax.tree.map, lambda a: a if jnp.iscomplexobj(a) else jnp.asarray(a, kind)
         )

@@ -16,8 +16,7 @@ from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import whole
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
-from simulator.physics.particles.population import Populations, Sets
-from simulator.physics.particles.population import shardings as particle_shardings
+from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep
@@ -118,7 +117,9 @@ def _solenoidal(
 ) -> tuple[Fields, dict[str, tuple[Number, Number]], dict[str, Truth]]:
     """The solenoidal parts of the solenoidal fields, for each of them the energy that the
     projection removed and its energy before, and for every field whether it is finite."""
-    inner, kept, energies = model.transform.layout.inner, {}, {}
+    inner = model.transform.layout.inner
+    kept = {}
+    energies = {}
     for name in model.solenoidal:
         field = fields[name]
         kept[name] = without_divergence(model, field)
@@ -176,7 +177,7 @@ def templates(model: Equation) -> dict[str, Any]:
     return fields | {name: population.template for name, population in model.populations.items()}
 
 
-def shardings(model: Equation, populations: Populations, state: State) -> State:
+def state_shardings(model: Equation, populations: Populations, state: State) -> State:
     """The shardings with which the compiled loop returns the arrays of a state: fields as their
     layouts say, particles over the devices, all other arrays replicated on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
@@ -227,7 +228,8 @@ def check_start(
 
 def check_growth(config: RunConfig, model: Equation, time_step: TimeStep) -> None:
     """Refuses a fixed dt that is too long for the growth rates of the linear term."""
-    longest, dt = model.linear_growth.longest_step, time_step.fixed
+    longest = model.linear_growth.longest_step
+    dt = time_step.fixed
     if longest is not None and dt is not None and dt > longest:
         growth = f"modes grow linearly at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not follow"
         raise config.error("time.dt", f"{growth}; at most {longest:.3g} is needed")

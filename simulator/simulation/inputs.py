@@ -24,9 +24,8 @@ class Inputs:
 
     def __init__(self, folder: Path | None = None):
         self._read: dict[str, bytes] = {}
-        self.large: set[Path] = (
-            set()
-        )  # Files that are too large for a copy; the run keeps their checksums.
+        # Files that are too large for a copy; the run keeps their checksums.
+        self.large: set[Path] = set()
         self._given: dict[tuple[str, str], Any] = {}
         self._folder = folder
         self._kept: dict[str, dict[str, str]] = {}

@@ -25,18 +25,16 @@ from simulator.physics.models.composite import Composite
 from simulator.physics.models.particle_component import accelerated
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
-from simulator.physics.particles.population import shardings
+from simulator.physics.particles.population import particle_shardings
 from simulator.physics.stepping.splitting import Splitting
 from simulator.simulation import initial_state
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
 
-PARTICLES, GRAVITY, COSMOLOGY, START = (
-    "particles",
-    "model.gravitational_constant",
-    "model.cosmology.",
-    "initial.",
-)
+PARTICLES = "particles"
+GRAVITY = "model.gravitational_constant"
+COSMOLOGY = "model.cosmology."
+START = "initial."
 """The variables that particles take, besides the numbers of their start: their records at the
 beginning, G, and the numbers of the background."""
 RECORDS = ("position", "velocity", "mass")
@@ -63,7 +61,8 @@ def course(
         times[:-1], jnp.diff(times)
     )
     a = 1.0 if background is None else background.scale_factor(stages.times)
-    pulls, zero = stages.kicks * a * gravity, jnp.zeros(1)
+    pulls = stages.kicks * a * gravity
+    zero = jnp.zeros(1)
     if integrator.drifts[0] == 0:
         kicks = jnp.append(pulls[:, 0], zero) + jnp.append(zero, pulls[:, 1])
         return Course(zero[0], jnp.ones(len(kicks)), kicks, jnp.append(stages.drifts[:, 1], zero))
@@ -278,7 +277,7 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
 
 def _wider(particles: ParticleSet, domain: Domain, room: int) -> ParticleSet:
     wide = grown(particles, max(room, particles.capacity))
-    return lax.with_sharding_constraint(wide, shardings(wide, domain))
+    return lax.with_sharding_constraint(wide, particle_shardings(wide, domain))
 
 
 def states(
@@ -293,7 +292,8 @@ def states(
     buffers of `room` entries at least. Without `dt` the steps end at the scale factors at which
     those of `time.steps` end, whatever the cosmology. If numbers of the start vary, the particles
     of `begin` are those of `places`."""
-    model, integrator = simulation.model, simulation.integrator
+    model = simulation.model
+    integrator = simulation.integrator
     assert isinstance(model, Composite) and isinstance(integrator, Splitting)
     starts = any(key.startswith(START) for key in variables)
     numbers = {

@@ -39,7 +39,8 @@ def grid_of(config: RunConfig) -> Grid:
 def request_of(config: RunConfig, own: Equation | None = None) -> Request:
     """What a configuration asks of its transform. `own`: the equation of a user's file, which is
     not known from the configuration alone."""
-    model, fft = own or MODELS[config.model.kind], config.fft
+    model = own or MODELS[config.model.kind]
+    fft = config.fft
     name = config.model.kind if own is None else type(own).__name__
     return Request(
         Modes(grid_of(config)),
@@ -91,7 +92,8 @@ class Placement:
         """The transform of one kind of field. `real=True, every=False` selects real or complex
         fields, and all modes or those that dealiasing keeps. All kinds share one arrangement of
         points."""
-        config, request = self.config, request_of(self.config)
+        config = self.config
+        request = request_of(self.config)
         return build(
             replace(request.modes, **kind),
             self.chosen.candidate,
@@ -172,7 +174,8 @@ def connect(
 def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:
     """Processes, devices, grid and transform, line by line; then the part of a field on each
     device."""
-    mesh, grid = transform.layout.mesh, transform.grid
+    mesh = transform.layout.mesh
+    grid = transform.grid
     per_process = len(cluster.devices) // cluster.num_processes
     kinds = sorted({device.device_kind for device in cluster.devices})
     slurm = [
@@ -200,7 +203,8 @@ def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str])
 
 def _shares(order: str, layout: Any) -> str:
     """`(x, y, z) = 64 x 64 x 64, y over slab`."""
-    shape, valid = layout.shape, layout.valid
+    shape = layout.shape
+    valid = layout.valid
     padding = "" if shape == valid else f" (padded from {' x '.join(map(str, valid))})"
     over = ", ".join(f"{axis} over {name}" for axis, name in layout.sharded.items())
     return f"({', '.join(order)}) = {' x '.join(map(str, shape))}{padding}, {over}"
@@ -217,13 +221,15 @@ def _parts(transform: Any) -> list[str]:
     names = [f"{k}{axis}" for k, layout, *_ in spaces for axis in layout.sharded]
     rows = [["device", "process", *names, "physical", "spectral"]]
     for number, device in enumerate(transform.layout.mesh.devices.flat):
-        ranges, sizes = [], []
+        ranges = []
+        sizes = []
         for _, layout, entries, itemsize in spaces:
             index = layout.sharding().devices_indices_map(layout.shape)[device]
             bounds = [part.indices(n)[:2] for part, n in zip(index, layout.shape, strict=True)]
             for axis in layout.sharded:
                 place = layout.order.index(axis)
-                first, last = bounds[place][0], min(bounds[place][1], layout.valid[place]) - 1
+                first = bounds[place][0]
+                last = min(bounds[place][1], layout.valid[place]) - 1
                 ranges.append(
                     f"{entries[axis][first]}..{entries[axis][last]}" if first <= last else "none"
                 )

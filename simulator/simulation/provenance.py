@@ -48,7 +48,7 @@ def collect(
     }
 
 
-def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:
+def record_start(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:
     """Write `now` to `provenance.json`; the records of earlier starts are kept under `earlier`."""
     before = read(folder)
     earlier = [*before.pop("earlier", []), before] if before else []

@@ -22,7 +22,10 @@ from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, T
 
 def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    model, fields, time, memory = system.model, state.fields, state.time, state.memory
+    model = system.model
+    fields = state.fields
+    time = state.time
+    memory = state.memory
     force = system.force(memory)
     added = injection(model, fields, time, force)
     residual = memory.residual
@@ -41,7 +44,7 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     return {**row, "rate": rate if memory.rate is None else memory.rate}
 
 
-def check_names(config: RunConfig, model: Equation) -> None:
+def check_snapshot_names(config: RunConfig, model: Equation) -> None:
     """Refuses field names in the settings of snapshots that the model does not have."""
     known = tuple(outputs.field_specs(model))
     for name in config.output.snapshots.fields or ():
@@ -78,7 +81,8 @@ Motion = tuple[ParticleVectors, ParticleVectors]
 def motion(system: System, state: State) -> Callable[[str, ParticleSet], Motion]:
     """The function from a name and the particles of this name to their velocity and
     acceleration."""
-    model, swarm = system.model, system.swarm
+    model = system.model
+    swarm = system.swarm
     change = velocity_rate(system, state) if swarm.kinds else None
     pull = None
     if model.populations:
@@ -114,6 +118,6 @@ def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]
     """For each field whether it is finite everywhere, for each set of particles whether all are
     finite."""
     return {
-        name: population.are_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
+        name: population.records_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
         for name, a in given.items()
     }

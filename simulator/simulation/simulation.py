@@ -64,13 +64,14 @@ class Simulation:
         report: Report = print,
         members: int = 1,
     ):
-        self.config, self.report = config, report
+        self.config = config
+        self.report = report
         self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()
         self._build(place(config, self.cluster, report, members))
         if config.run.memory == "auto" and self.placement.saves_memory and self.shortage():
             self._build(self.placement.with_low_memory())
-        quantities.check_names(config, self.model)
+        quantities.check_snapshot_names(config, self.model)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
         """The same simulation on the same devices, with other values of numbers (`model.viscosity`)
@@ -81,11 +82,10 @@ class Simulation:
         `initial` or `time`, and for arrays of other names or shapes."""
         other = Simulation.__new__(Simulation)
         own = self.model.settings if MODELS[self.config.model.kind].open else None
-        other.config, other.report = (
-            with_values(self.config, values, own, self.model.varied_arrays),
-            self.report,
-        )
-        other.cluster, other.inputs = self.cluster, self.inputs
+        other.config = with_values(self.config, values, own, self.model.varied_arrays)
+        other.report = self.report
+        other.cluster = self.cluster
+        other.inputs = self.inputs
         other._build(self.placement)
         return other
 
@@ -96,7 +96,8 @@ class Simulation:
         self._state: State | None = None
         time = self.config.time
         self.integrator = INTEGRATORS[time.integrator]()
-        self.placement, self.grid = placement, placement.grid
+        self.placement = placement
+        self.grid = placement.grid
         self.model: Equation = make_model(self.config, placement, self.inputs)
         self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
         if (
@@ -203,7 +204,7 @@ class Simulation:
 
     def shardings(self, state: State) -> State:
         """The shardings with which the compiled loop returns the arrays of a state."""
-        return initial_state.shardings(self.model, self.populations, state)
+        return initial_state.state_shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
         """The state with the shardings with which the compiled loop returns it, so that the loop

@@ -15,7 +15,7 @@ from tiers import slow
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.migration import ORDER, sorted_by_cell
+from simulator.physics.particles.migration import ORDER, in_cell_order
 from simulator.simulation.advance import Until
 from simulator.spectral import Local, make_transform, native
 from simulator.spectral.native import build
@@ -207,7 +207,7 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     particles = ParticleSet(
         records, put(ids, along), put(count, along), put(jnp.int32(0), domain.everywhere)
     )
-    run = jax.jit(lambda p, due: sorted_by_cell(p, domain, due))
+    run = jax.jit(lambda p, due: in_cell_order(p, domain, due))
     same = run(particles, jnp.asarray(False))
     for before, after in zip(jax.tree.leaves(particles), jax.tree.leaves(same), strict=True):
         assert_array_equal(before, after)

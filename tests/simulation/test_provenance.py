@@ -8,7 +8,7 @@ from pathlib import Path
 
 from run_support import tool
 
-from simulator.simulation.provenance import collect, git_state, read, record
+from simulator.simulation.provenance import collect, git_state, read, record_start
 
 KEPT = {"SLURM_JOB_ID": "12", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--xla_x"}
 LEFT_OUT = (
@@ -33,7 +33,7 @@ def collected(command=("simulator", "run", "a.yaml")):
 
 
 def test_what_is_recorded_and_what_is_not_and_kept_by_a_restart(tmp_path):
-    record(tmp_path, collected())
+    record_start(tmp_path, collected())
     found = read(tmp_path)
     assert found["command"] == ["simulator", "run", "a.yaml"]
     assert found["environment"] == KEPT
@@ -43,7 +43,7 @@ def test_what_is_recorded_and_what_is_not_and_kept_by_a_restart(tmp_path):
     assert {"jax", "jaxlib", "h5py", "numpy"} <= found["versions"].keys()
     assert found["host"]["name"] and found["earlier"] == []
     for name in ("first", "second", "third"):
-        record(tmp_path, collected([name]))
+        record_start(tmp_path, collected([name]))
     found = read(tmp_path)
     assert found["command"] == ["third"]
     assert [start["command"] for start in found["earlier"][1:]] == [["first"], ["second"]]

@@ -18,7 +18,7 @@ from simulator.physics.initial.linear_power import (
     LinearPowerSettings,
     linear_power,
     physical_spectrum,
-    transfer,
+    transfer_function,
 )
 from simulator.physics.models import State, outputs
 from simulator.physics.models.cosmology import Background, CosmologySettings
@@ -236,7 +236,7 @@ def test_tables_of_transfer_functions_and_of_power(tmp_path):
     wanted = linear_power(fit, model, Inputs())
     k = np.geomspace(1e-4, 20, 2000)
     at = np.geomspace(0.05, 2, 30)
-    total = transfer(k * 0.68, 0.31 * 0.68**2, fit.baryons / 0.31)
+    total = transfer_function(k * 0.68, 0.31 * 0.68**2, fit.baryons / 0.31)
     for columns, place in ((2, 1), (7, 6), (9, 8), (13, 6)):
         rows = np.full((len(k), columns), 7.0)
         rows[:, 0], rows[:, place] = k, total

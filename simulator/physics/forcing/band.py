@@ -56,7 +56,8 @@ _MARGIN = 1e-9
 def in_band(layout: Layout, band: tuple[float, float]) -> Bool[Array, "ka kb kc"]:
     """True at the modes of a band."""
     k2 = layout.k_squared()
-    low, high = band[0] ** 2 * (1 - _MARGIN), band[1] ** 2 * (1 + _MARGIN)
+    low = band[0] ** 2 * (1 - _MARGIN)
+    high = band[1] ** 2 * (1 + _MARGIN)
     return (k2 >= low) & (k2 <= high) & (k2 > 0) & layout.mask
 
 
@@ -120,7 +121,8 @@ def embedded(
     """The vector field with these coefficients, which every device has, of one mode of each pair k,
     -k."""
     reach = np.abs(modes).max(0)
-    at, conjugate = (modes + reach).T, (-modes + reach).T
+    at = (modes + reach).T
+    conjugate = (-modes + reach).T
     cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
     cube = cube.at[:, *at].set(coefficients.T).at[:, *conjugate].set(coefficients.conj().T)
     field = jnp.transpose(cube, (0, *(1 + "xyz".index(a) for a in layout.order)))
@@ -204,7 +206,8 @@ class OrnsteinUhlenbeck(Forcing):
         return {"forcing": memory["forcing"] * jnp.exp(-passed) + fresh * self._noise(step)}
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
-        b, weight = memory["forcing"], self.settings.solenoidal_weight
+        b = memory["forcing"]
+        weight = self.settings.solenoidal_weight
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
         layout = self.transform.layout

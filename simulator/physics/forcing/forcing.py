@@ -39,7 +39,9 @@ class Forcing:
     def __init__(
         self, settings: Any, transform: Transform, model: Equation, files: StartFiles
     ) -> None:
-        self.settings, self.transform, self.model = settings, transform, model
+        self.settings = settings
+        self.transform = transform
+        self.model = model
         dimensions = len(transform.grid.axes)
         if self.of_velocity and model.accelerated.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
@@ -109,7 +111,8 @@ class PythonForcing(Forcing):
         return {name: self._whole(name, value, shape) for name, value in found.items()}
 
     def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-        known, refused = self.model.accelerated, self._function.refused
+        known = self.model.accelerated
+        refused = self._function.refused
         if name not in known:
             raise refused(f"returned {name!r}; a force on this model acts on {', '.join(known)}")
         lead = known[name]
@@ -121,7 +124,8 @@ class PythonForcing(Forcing):
             whole = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
         except (TypeError, ValueError) as error:
             raise refused(f"{name}: {error}") from None
-        real, dtype = self.transform.layout.real, self.transform.dtype
+        real = self.transform.layout.real
+        dtype = self.transform.dtype
         if real and jnp.iscomplexobj(whole):
             raise refused(f"{name} is complex; real values are needed")
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
@@ -149,7 +153,9 @@ class _Steady(Forcing):
 
     def __init__(self, settings: Any, transform: Transform, model: Equation, files: StartFiles):
         super().__init__(settings, transform, model, files)
-        grid, kind, n = transform.grid, settings.kind, getattr(settings, "wavenumber", 1)
+        grid = transform.grid
+        kind = settings.kind
+        n = getattr(settings, "wavenumber", 1)
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
         axes = "".join(a for a in self.axes if a in kept)
         if n > (most := min(kept[a] for a in axes)):

@@ -50,8 +50,10 @@ class ZeldovichWave(Initial):
     def build_for(self, model: Any, files: StartFiles) -> Fields:
         if "momentum" not in model.fields:
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
-        s, transform = self.settings, model.transform
-        i, grid = AXES.index(s.axis), transform.grid
+        s = self.settings
+        transform = model.transform
+        i = AXES.index(s.axis)
+        grid = transform.grid
         if s.axis not in grid.names.values():
             raise UserError(f"axis: the grid has no {s.axis}; give x or y")
         k = s.mode * grid.seen(grid.fundamental)[i]
@@ -77,7 +79,8 @@ class ZeldovichWave(Initial):
         return from_values(transform, values)
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        s, i = self.settings, "xyz".index(self.settings.axis)
+        s = self.settings
+        i = "xyz".index(self.settings.axis)
         k = s.mode * matter.transform.grid.fundamental[i]
         if matter.background is None:
             growth = jnp.sqrt(4 * math.pi * matter.gravity * s.density)
@@ -127,10 +130,13 @@ class Cosmological(Initial):
         background = self._background(wave)
         power = self._power(wave, wave.real.layout, files)
         c = background.settings
-        now, unit = background.grown(c.start), background.growth(1.0)
-        growth, speed = now.first / unit, now.speed / now.first
+        now = background.grown(c.start)
+        unit = background.growth(1.0)
+        growth = now.first / unit
+        speed = now.speed / now.first
         mean = self._mean_density(background, wave.gravity)
-        layout, transform = wave.real.layout, wave.transform
+        layout = wave.real.layout
+        transform = wave.transform
 
         @jax.jit
         def build():
@@ -159,8 +165,10 @@ class Cosmological(Initial):
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
         power = self._power(matter, matter.transform.layout, files)
-        now, unit = background.grown(background.settings.start), background.growth(1.0)
-        growth, rates = now.first / unit, (now.speed / now.first, now.second_speed / now.second)
+        now = background.grown(background.settings.start)
+        unit = background.growth(1.0)
+        growth = now.first / unit
+        rates = (now.speed / now.first, now.second_speed / now.second)
         density = self._mean_density(background, matter.gravity)
         transform = matter.transform
 
@@ -233,7 +241,8 @@ class Cosmological(Initial):
 
 def second_order_source(transform: Transform, delta: SpectralScalar) -> SpectralScalar:
     """sum_{i<j} (phi_ii phi_jj - phi_ij^2) with lap phi = delta, from products on the grid."""
-    layout, phi = transform.layout, solve_poisson(transform.layout, delta)
+    layout = transform.layout
+    phi = solve_poisson(transform.layout, delta)
     k = layout.wavenumbers(delta.real.dtype)
 
     def bend(i: int, j: int) -> jax.Array:

@@ -115,8 +115,10 @@ def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, 
 def completed(model: Equation, given: Mapping[str, Any]) -> dict[str, Any]:
     """The evolved fields of a model from those that an initial condition sets; the others are
     zero."""
-    transform, fields = model.transform, dict(given)
-    layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
+    transform = model.transform
+    fields = dict(given)
+    layout = transform.layout
+    kind = jnp.result_type(transform.dtype, jnp.complex64)
 
     def zeros() -> Fields:
         missing = {n: lead for n, lead in model.initial_shapes.items() if n not in given}
@@ -139,7 +141,8 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
 
     @jax.jit
     def build() -> Fields:
-        grid, points = transform.grid, transform.physical.coordinates(transform.dtype)
+        grid = transform.grid
+        points = transform.physical.coordinates(transform.dtype)
         fields = values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
         whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
         return coefficients(transform, whole)
@@ -211,7 +214,8 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                     raise UserError(
                         f"components.{name}: missing; every component needs an initial condition"
                     )
-            fields, undecided = {}, None
+            fields = {}
+            undecided = None
             for name, part in model.parts.items():
                 settings = given[name]
                 initial = parts[settings.kind](settings)

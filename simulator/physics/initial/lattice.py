@@ -20,9 +20,8 @@ from simulator.spectral.arrays import ParticleVectors, SpectralVector, Whole
 from simulator.spectral.operators import gradient, solve_poisson
 from simulator.spectral.random import Stream
 
-Motion = tuple[
-    ParticleVectors, ParticleVectors
-]  # Displacements (length) and velocities (length/time).
+Motion = tuple[ParticleVectors, ParticleVectors]
+"""Displacements (length) and velocities (length/time)."""
 
 
 def arranged(
@@ -48,7 +47,8 @@ def arranged(
         return particles
 
     def moved(particles: ParticleSet, *given: jax.Array) -> ParticleSet:
-        position, valid = particles.records["position"], particles.valid
+        position = particles.records["position"]
+        valid = particles.valid
         displacement, velocity = (jnp.where(valid, found, 0) for found in motion(position, *given))
         inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
         return particles.with_records({"position": inside, "velocity": velocity})
@@ -85,7 +85,8 @@ def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
     for a glass."""
     if matter.settings.arrangement == "glass":
         return 0.0, 0.0, 0.0
-    domain, spacing = matter.domain, matter.transform.grid.spacing
+    domain = matter.domain
+    spacing = matter.transform.grid.spacing
     cells = lattice_shape(matter.population.count, domain)
     halves = [0.5 * length / n for length, n in zip(domain.box, cells, strict=True)]
     x, y, z = (half - h * (half // h) for half, h in zip(halves, spacing, strict=True))
@@ -113,7 +114,9 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
     astro-ph/9410043, uses inertia). A push s has div s = delta, the density contrast as the
     assignment puts it on the grid, which would remove the contrast at once if the grid resolved
     it."""
-    population, transform, assignment = matter.population, matter.transform, matter.assignment
+    population = matter.population
+    transform = matter.transform
+    assignment = matter.assignment
     # The seed is the component's name: components differ from each other, and restarts of a run do
     # not.
     seed = crc32(population.name.encode())
@@ -140,7 +143,8 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
             unfinished, lambda carry: (push(carry[0]), carry[1] + 1), (particles, step)
         )
 
-    particles, step = population.made(_resting(places, mass)), jnp.int32(0)
+    particles = population.made(_resting(places, mass))
+    step = jnp.int32(0)
     while int(step) < STEPS:
         particles, step = pushed(particles, step)
         particles = population.homed(particles)

@@ -190,7 +190,7 @@ def physical_spectrum(
         power = k**settings.spectral_index * np.maximum(fit**2, 1e-30 * fit[0] ** 2)
     else:
         k = np.geomspace(1e-5, largest, 3000)
-        fit = transfer(
+        fit = transfer_function(
             k * h, cosmology.matter * h**2, settings.baryons / cosmology.matter, settings.transfer
         )
         power = k**settings.spectral_index * fit**2
@@ -201,7 +201,8 @@ def physical_spectrum(
 def sigma(k: np.ndarray, power: Any, radius: float = 8.0) -> Any:
     """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on
     log-spaced k."""
-    x, xp = k * radius, jnp if isinstance(power, jax.Array) else np
+    x = k * radius
+    xp = jnp if isinstance(power, jax.Array) else np
     window = np.where(x > 1e-2, 3 * (np.sin(x) - x * np.cos(x)) / x**3, 1 - x**2 / 10)
     return xp.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)) ** 0.5
 
@@ -267,14 +268,16 @@ def _class(
         raise UserError(f"library: class: {str(error).strip().splitlines()[-1]}") from None
 
 
-def transfer(
+def transfer_function(
     k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu"
 ) -> np.ndarray:
     """The transfer function T(k), 1 on large scales, at k in 1/Mpc; `matter` is Omega_m h^2,
     `baryons` Omega_b / Omega_m; both may be traced. Names follow Eisenstein & Hu, Astrophys. J.
     496, 605 (1998), equations 2 to 31."""
     xp: Any = jnp if isinstance(matter, jax.Array) or isinstance(baryons, jax.Array) else np
-    theta, b, cold = CMB / 2.7, baryons * matter, 1 - baryons
+    theta = CMB / 2.7
+    b = baryons * matter
+    cold = 1 - baryons
     k_eq = 7.46e-2 * matter / theta**2
     if form == "eisenstein_hu_smooth":
         s = 44.5 * xp.log(9.83 / matter) / xp.sqrt(1 + 10 * b**0.75)
@@ -293,7 +296,8 @@ def transfer(
     s = xp.log((xp.sqrt(1 + r_d) + xp.sqrt(r_d + r_eq)) / (1 + xp.sqrt(r_eq)))
     s *= 2 / (3 * k_eq) * xp.sqrt(6 / r_eq)
     silk = 1.6 * b**0.52 * matter**0.73 * (1 + (10.4 * matter) ** -0.95)
-    q, ks = k / (13.41 * k_eq), k * s
+    q = k / (13.41 * k_eq)
+    ks = k * s
 
     def pressureless(alpha: float, beta: float) -> np.ndarray:
         log = xp.log(math.e + 1.8 * beta * q)

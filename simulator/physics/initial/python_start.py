@@ -83,7 +83,8 @@ def whole(
 ) -> jax.Array:
     """The value that a user gives for a field, as an array of the field's (padded) shape. Raises
     what `refused` makes of a line about another shape or type."""
-    points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
+    points = transform.grid.seen(transform.grid.shape)
+    padded = transform.physical.seen_shape
     try:
         if isinstance(value, list | tuple):
             value = jnp.stack([_spread(jnp.asarray(v), points, padded) for v in value])

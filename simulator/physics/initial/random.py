@@ -31,9 +31,8 @@ from simulator.spectral.arrays import SpectralField, SpectralVector, holds
 from simulator.spectral.operators import curl, project, root, squared
 from simulator.spectral.random import gaussian, seed_of_field
 
-Shape = Callable[
-    [jax.Array], jax.Array
-]  # The function from |k| > 0 (1/length) to E(k), up to a factor.
+Shape = Callable[[jax.Array], jax.Array]
+"""The function from |k| > 0 (1/length) to E(k), up to a factor."""
 
 
 class SpectrumSettings(Settings):
@@ -90,7 +89,8 @@ class WithRandomFields(Settings):
 
 def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
     """The spectrum that the settings name."""
-    k0, slope = settings.peak, settings.slope
+    k0 = settings.peak
+    slope = settings.slope
     match settings.spectrum:
         case "k4_exp":
             return lambda k: (k / k0) ** 4 * jnp.exp(-2 * (k / k0) ** 2)
@@ -118,7 +118,8 @@ def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
 def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) -> Shape:
     """The spectrum that is a power law between neighbouring rows of a table, and zero beyond its
     first and last k."""
-    log_k, log_values = np.log(k), (jnp if isinstance(values, jax.Array) else np).log(values)
+    log_k = np.log(k)
+    log_values = (jnp if isinstance(values, jax.Array) else np).log(values)
     return lambda k: jnp.exp(
         jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf)
     )
@@ -164,7 +165,8 @@ def solenoidal(
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
     if not absent(s.helicity):
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
-        plus, minus = (1 + s.helicity) ** 0.5, (1 - s.helicity) ** 0.5
+        plus = (1 + s.helicity) ** 0.5
+        minus = (1 - s.helicity) ** 0.5
         v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
     return _scale(layout, v, shape, 2 * s.energy, s.normalise)
 
@@ -231,7 +233,8 @@ def add_random_fields(
 ) -> Fields:
     """`fields` and the random fields of the settings. `seed` is added to the seeds of the random
     fields, so that they differ from that of a random velocity."""
-    layout, result = transform.layout, dict(fields)
+    layout = transform.layout
+    result = dict(fields)
     requested: dict[str, Any] = dict(settings.scalars)
     if settings.magnetic is not None:
         requested["magnetic"] = settings.magnetic

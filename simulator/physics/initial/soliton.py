@@ -147,7 +147,8 @@ def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
 def length_scale(model: SchrodingerPoisson, soliton: OneSoliton) -> float:
     """L of a soliton: psi = sqrt(rho_c) f(r / L), rho_c = hbar^2 / (m^2 G L^4)."""
     state = radial_ground_state()
-    hbar2, gravity = model.hbar**2, attraction(model)
+    hbar2 = model.hbar**2
+    gravity = attraction(model)
     if soliton.core_radius is not None:
         return soliton.core_radius / state.core
     if soliton.mass is not None:
@@ -184,7 +185,8 @@ def superposed(
 
 
 def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> SpectralScalar:
-    transform, grid = model.transform, model.transform.grid
+    transform = model.transform
+    grid = model.transform.grid
     scale = length_scale(model, soliton)
     peak = math.sqrt(model.hbar**2 / attraction(model)) / scale**2
     middle = [n // 2 * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
@@ -199,7 +201,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     @jax.jit
     def resting() -> jax.Array:
         radius = jnp.sqrt(sum(d**2 for d in distances()))
-        values = peak * profile(radius, scale)
+        values = peak * soliton_profile(radius, scale)
         values = transform.physical.constrain(jnp.where(transform.physical.inside(), values, 0))
         return transform.layout.constrain(transform.forward(values))
 
@@ -259,7 +261,8 @@ def radial_ground_state() -> RadialState:
 
     s = np.arange(0, _REACH + _STEP / 2, _STEP)
     inside = s[s <= _EDGE]
-    deep, root = 1 / np.cosh(1.3 * inside) ** 2, np.sqrt(1 + inside**2)
+    deep = 1 / np.cosh(1.3 * inside) ** 2
+    root = np.sqrt(1 + inside**2)
     guess = np.stack(
         [deep, -2.6 * np.tanh(1.3 * inside) * deep, 2.4 - 4.7 / root, 4.7 * inside / root**3]
     )
@@ -275,7 +278,7 @@ def radial_ground_state() -> RadialState:
     return RadialState(s, f, core, float(np.trapezoid(4 * math.pi * f**2 * s**2, dx=_STEP)), decay)
 
 
-def profile(radius: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
+def soliton_profile(radius: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
     """f(r / L) at radii (length), by Lagrange interpolation of order 4 in the table."""
     state = radial_ground_state()
     x = jnp.minimum(radius / scale, 1e3) / _STEP
@@ -303,7 +306,8 @@ def relax(
     Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev
     gradient; Garcia- Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi -
     mu psi| < tolerance |mu psi|. Raises UserError if it does not converge."""
-    layout, hbar = model.transform.layout, model.hbar
+    layout = model.transform.layout
+    hbar = model.hbar
     kinetic = 0.5 * hbar * layout.k_squared(psi.real.dtype)
     tolerance = max(tolerance, 1e3 * float(jnp.finfo(psi.real.dtype).eps))
 

@@ -59,7 +59,8 @@ class SnapshotStart(Initial):
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
         if not model.fields:
             return particles
-        path, transform = str(self.settings.path), model.transform
+        path = str(self.settings.path)
+        transform = model.transform
         stored = files.snapshot(path)
         theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
         if len(theirs) != len(ours):
@@ -96,7 +97,8 @@ class SnapshotStart(Initial):
         return population.adopted(stored, population.records)
 
 
-CM_PER_KPC, GRAMS = 3.0856775814913673e21, 1.98841e43  # 1e10 solar masses.
+CM_PER_KPC = 3.0856775814913673e21
+GRAMS = 1.98841e43  # 1e10 solar masses.
 
 
 class GadgetStartSettings(Settings):
@@ -124,13 +126,15 @@ class GadgetStart(Initial):
     usual_length = 1.0  # Unit of length of a file that states none (kpc/h).
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        s, population = self.settings, matter.population
+        s = self.settings
+        population = matter.population
         if matter.background is None or matter.units not in UNITS:
             raise UserError(
                 f"kind: {s.kind} needs model.background, and model.units: {' or '.join(UNITS)}"
             )
         stored = files.gadget(str(s.path), s.type, s.ids == "order")
-        unit, header = UNITS[matter.units], stored.header
+        unit = UNITS[matter.units]
+        header = stored.header
         h = header.get("HubbleParam", 0.0) or 1.0
         # Rounded, because the files of other codes have other digits for kpc and for the solar
         # mass.
@@ -150,7 +154,8 @@ class GadgetStart(Initial):
         background = matter.background.settings
         if problem := _mismatch(header, background, unit.hubble * (1.0 if unit.per_h else h)):
             raise UserError(f"{s.path}: {problem}")
-        theirs, ours = header["BoxSize"] * length, matter.transform.grid.box
+        theirs = header["BoxSize"] * length
+        ours = matter.transform.grid.box
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
             raise UserError(
                 f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}"

@@ -55,7 +55,8 @@ def _row(
         numbers = " or ".join(map(str, columns))
         raise ValueError(f"{numbers} columns are needed, k and {name}, not {len(words)}")
     numbers = [_number(word) for word in words]
-    k, value = numbers[0], numbers[columns[len(words)]]
+    k = numbers[0]
+    value = numbers[columns[len(words)]]
     before = rows[-1][0] if rows else 0.0
     if k <= before:
         raise ValueError(f"k = {k:g} has to be above {before:g}: k rises from row to row")

@@ -43,10 +43,8 @@ class Uniform(Initial):
             raise UserError(
                 f"kind: uniform gives density, psi and velocity, not {', '.join(wanted)}"
             )
-        shape, velocity = (
-            transform.physical.seen_shape,
-            along_axes(transform.grid, "velocity", s.velocity),
-        )
+        shape = transform.physical.seen_shape
+        velocity = along_axes(transform.grid, "velocity", s.velocity)
 
         def values(*points):
             known = {
@@ -105,7 +103,8 @@ class JeansWave(Initial):
     Settings = JeansWaveSettings
 
     def build_for(self, model: Any, files: StartFiles) -> Fields:
-        s, transform = self.settings, model.transform
+        s = self.settings
+        transform = model.transform
         if model.jeans_frequency_squared is None:
             raise UserError(
                 "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
@@ -131,7 +130,8 @@ class JeansWave(Initial):
         return from_values(transform, values)
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        s, k = self.settings, self._wave_vector(matter.transform)
+        s = self.settings
+        k = self._wave_vector(matter.transform)
         k2 = sum(q * q for q in k)
         growth = root(jnp.maximum(0.0, -matter.jeans_frequency_squared(k2, s.density)))
 

@@ -21,7 +21,8 @@ class Waves:
     over the axes."""
 
     def __init__(self, layout: Layout, dtype):
-        self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
+        self._layout = layout
+        self._dtype = jnp.result_type(dtype, jnp.complex64)
         self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
         """The axes of arrays by the user's names; in a plane z is the axis of one point."""
 
@@ -46,7 +47,8 @@ class Waves:
 
     def vector(self, *components: OverModes) -> SpectralVector:
         """The vector field with these components; in two dimensions with the first two."""
-        shape, held = self._layout.shape, components[: len(self._layout.grid.axes)]
+        shape = self._layout.shape
+        held = components[: len(self._layout.grid.axes)]
         return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in held]))
 
 
@@ -168,10 +170,13 @@ class OrszagTang(Initial):
             raise UserError(
                 "dimensions: 3 needs three dimensions, and grid.shape has two; leave it out"
             )
-        a, b = self.settings.amplitude, self.settings.magnetic_amplitude
+        a = self.settings.amplitude
+        b = self.settings.magnetic_amplitude
 
         def fields(w: Waves) -> Fields:
-            x, y, twice = w.alone(w.sin, "x"), w.alone(w.sin, "y"), w.alone(w.sin, "y", 2)
+            x = w.alone(w.sin, "x")
+            y = w.alone(w.sin, "y")
+            twice = w.alone(w.sin, "y", 2)
             z = w.alone(w.sin, "z") if dimensions == 3 else 0 * x
             along_z = b * (x + y) if dimensions == 3 else 0 * x
             return {

@@ -230,11 +230,9 @@ class Smagorinsky(StressClosure):
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
-        k, u, pairs = (
-            layout.wavenumbers(velocity.real.dtype),
-            velocity,
-            ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2)),
-        )
+        k = layout.wavenumbers(velocity.real.dtype)
+        u = velocity
+        pairs = ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
         return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
 
     def _viscosity(self, values: PointValues) -> jax.Array:
@@ -293,7 +291,8 @@ class DynamicSmagorinsky(Smagorinsky):
         self._is_resistive = False
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
-        strain, dtype = super().stress_inputs(layout, velocity)["strain"], velocity.real.dtype
+        strain = super().stress_inputs(layout, velocity)["strain"]
+        dtype = velocity.real.dtype
 
         def products(values: PointValues, points: Any, parameters: Any) -> Local:
             s = values["strain"]
@@ -305,13 +304,12 @@ class DynamicSmagorinsky(Smagorinsky):
         kept = (layout.k_squared(dtype) <= (math.pi / (2 * self._width)) ** 2).astype(dtype)
         fine = coefficients(velocity, strain)
         coarse = coefficients(kept * after(velocity, fine["uu"]), kept * strain)
-        stress, model = (
-            kept * fine["uu"] - coarse["uu"],
-            2 * self._width**2 * (kept * fine["ss"] - 4 * coarse["ss"]),
-        )
+        stress = kept * fine["uu"] - coarse["uu"]
+        model = 2 * self._width**2 * (kept * fine["ss"] - 4 * coarse["ss"])
         twice = jnp.array([1, 1, 2, 2, 2])  # both xy and yx
         last = layout.inner(model[0] + model[1], model[0] + model[1])
-        over, under = twice @ layout.inner(stress, model), twice @ layout.inner(model, model) + last
+        over = twice @ layout.inner(stress, model)
+        under = twice @ layout.inner(model, model) + last
         squared_length = self._width**2 * jnp.maximum(over / jnp.where(under > 0, under, 1), 0)
         return {
             "strain": strain,
@@ -365,7 +363,8 @@ class Spectral(Closure):
         return 0.441 * self.settings.kolmogorov_constant**-1.5 * root(energy / self._cut)
 
     def modal_rates(self, model: ClosedFlow, fields: Fields) -> Fields:
-        velocity, layout = fields["velocity"], self.transform.layout
+        velocity = fields["velocity"]
+        layout = self.transform.layout
         k2 = layout.k_squared()
         ratio = self._cut / jnp.sqrt(jnp.clip(k2, 1e-300, self._cut**2))
         rate = k2 * (1 + 34.5 * jnp.exp(-3.03 * ratio))
@@ -433,10 +432,8 @@ class PythonStress(StressClosure):
             jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype)
             for lead in ((axes,), (axes, axes), ())
         )
-        values, advice = (
-            {"velocity": velocity, "gradient": gradient},
-            "a closure works point by point",
-        )
+        values = {"velocity": velocity, "gradient": gradient}
+        advice = "a closure works point by point"
         self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
         if settings.flux is not None:
             flux = files.function(str(settings.path), settings.flux)
@@ -444,7 +441,8 @@ class PythonStress(StressClosure):
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
     def _own_arrays(self, files: Any) -> Mapping[str, Tree]:
-        settings, made = self.settings, {}
+        settings = self.settings
+        made = {}
         if isinstance(settings.arrays, Mapping):
             return settings.arrays
         if settings.arrays_function is not None:
@@ -517,7 +515,8 @@ def named(tree: Tree) -> dict[str, Any]:
 def fitted(tree: Tree, like: Tree, where: str) -> Tree:
     """The arrays of `tree`, by name, in the tree `like`. Raises UserError, `where`: ..., for other
     names or shapes."""
-    given, wanted = named(tree), named(like)
+    given = named(tree)
+    wanted = named(like)
     for name in [*given, *wanted]:
         if name not in wanted:
             raise UserError(f"{where}: unknown array {name!r}; the closure has {', '.join(wanted)}")

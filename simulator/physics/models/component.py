@@ -77,12 +77,10 @@ class Potential:
     """The potential of all matter at one moment."""
 
     transform: Transform  # The transform of real fields with all their modes.
-    modes: (
-        SpectralScalar  # Phi, without mean; in an expanding background the scale factor times Phi.
-    )
-    fall: (
-        Number  # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
-    )
+    # Phi, without mean; in an expanding background the scale factor times Phi.
+    modes: SpectralScalar
+    # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
+    fall: Number
 
     @cached_property
     def values(self) -> PhysicalScalar:
@@ -98,9 +96,8 @@ class Component:
     fields: Sequence[FieldSpec] = ()  # Evolved fields.
     transform: Transform  # The transform of all fields of the component.
     alone: Any  # The model of this matter alone, with its initial conditions; for particles the component.
-    population: Population | None = (
-        None  # The particles of the component; None if it consists of fields.
-    )
+    # The particles of the component; None if it consists of fields.
+    population: Population | None = None
 
     def source(self, fields: Any) -> tuple[PhysicalScalar, Any]:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can
@@ -178,7 +175,8 @@ class FieldComponent(Component):
 
     def __init__(self, model: Callable[[float], Any], gravity: Gravity):
         """`model(G)` makes the model of this matter alone with the gravitational constant G."""
-        self.alone, self.free = model(gravity.constant), model(0.0)
+        self.alone = model(gravity.constant)
+        self.free = model(0.0)
 
     def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
         return diagnostics(self.free, fields, time)
@@ -235,7 +233,8 @@ class GasComponent(FieldComponent):
             only = f"the equation of gas stays the same for 5/3 only, not for {settings.polytropic_exponent:g}"
             cure = "take 5/3, or cold gas (sound_speed: 0)"
             raise UserError(f"polytropic_exponent: in supercomoving variables {only}; {cure}")
-        self.transform, self._integrator = make(), RungeKutta4()
+        self.transform = make()
+        self._integrator = RungeKutta4()
 
         def gas(constant: float) -> SelfGravitatingGas:
             own = _alone(
@@ -249,13 +248,16 @@ class GasComponent(FieldComponent):
         return self.transform.inverse(fields["density"]), None
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
-        layout, rho, m = self.transform.layout, fields["density"], fields["momentum"]
+        layout = self.transform.layout
+        rho = fields["density"]
+        m = fields["momentum"]
         grad_phi = gradient(layout, self.transform.forward(potential.values))
 
         def accelerated(values: PointValues, points: Points, parameters) -> Local:
             weight = values["density"] * values["grad_phi"]
             v = (values["momentum"] - parameters * weight) / values["density"]
-            advection, densest = advection_rate(self.transform.grid, v), values["density"]
+            advection = advection_rate(self.transform.grid, v)
+            densest = values["density"]
             return Local(weight, {"advection": advection, "densest": densest, "thinnest": -densest})
 
         dt = duration.astype(rho.real.dtype)
@@ -309,7 +311,8 @@ class WaveComponent(FieldComponent):
             raise UserError(
                 "external_potential: a cosmology excludes external_potential and absorber; keep one"
             )
-        self.transform, real = make(real=False, every=True), make(real=True, every=True)
+        self.transform = make(real=False, every=True)
+        real = make(real=True, every=True)
 
         def wave(constant: float) -> SchrodingerPoisson:
             shared = {

@@ -95,9 +95,8 @@ class Matter(NamedTuple):
     """All matter at one moment."""
 
     values: dict[str, PhysicalScalar]  # The density of every component on the grid.
-    works: dict[
-        str, Any
-    ]  # Intermediate results of the densities that the components' kicks can use.
+    # Intermediate results of the densities that the components' kicks can use.
+    works: dict[str, Any]
     modes: SpectralScalar  # The density that attracts.
     potential: Potential
 
@@ -259,7 +258,8 @@ class Composite(Mixture):
         """The results of `act(component, its fields)` by name. `result` picks the component's new
         fields, or its density, from the result of `act`: the particles of one component are
         exchanged only after those of the component before (see `particles.domain.after`)."""
-        names, found = list(self.populations), {}
+        names = list(self.populations)
+        found = {}
         last = fields[names[-1]].records["velocity"] if len(names) > 1 else None
         for name, part in self.parts.items():
             own = self.of(name, fields)
@@ -267,7 +267,8 @@ class Composite(Mixture):
                 found[name] = act(part, own)
                 continue
             if last is not None:
-                held, domain = own[PARTICLES], part.population.domain
+                held = own[PARTICLES]
+                domain = part.population.domain
                 held = held.with_records(
                     {r: domain.after(a, last) for r, a in held.records.items()}
                 )
@@ -289,7 +290,8 @@ class Composite(Mixture):
         """All matter and its potential; in an expanding background the potential times the scale
         factor at `time`."""
         values, works = self.densities(fields)
-        modes, factor = self._attracting(values), 1.0
+        modes = self._attracting(values)
+        factor = 1.0
         if self.background is not None and time is not None:
             factor = self.background.scale_factor(time)
         return Matter(values, works, modes, self._potential(values, modes, factor))

@@ -20,12 +20,10 @@ from simulator.errors import shown
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
 from simulator.spectral.arrays import Number
 
-LARGEST_SCALE_FACTOR = (
-    4.0  # The end of the table. tau tends to a finite value as a grows without bound.
-)
-_EARLIEST = (
-    1e-7  # Growth is integrated from this fraction of the start, or of equality if that is earlier.
-)
+# The end of the table. tau tends to a finite value as a grows without bound.
+LARGEST_SCALE_FACTOR = 4.0
+# Growth is integrated from this fraction of the start, or of equality if that is earlier.
+_EARLIEST = 1e-7
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,8 @@ class CosmologySettings(Settings):
 
 def expansion(s: CosmologySettings, a: Any) -> Any:
     """(H / H0)^2 at scale factors a, numbers or arrays."""
-    dark, w = 1 - s.matter - s.radiation - s.curvature, s.dark_energy
+    dark = 1 - s.matter - s.radiation - s.curvature
+    w = s.dark_energy
     dark = dark * a ** (-3 * (1 + w.w0 + w.wa)) * math.e ** (-3 * w.wa * (1 - a))
     return s.matter / a**3 + s.radiation / a**4 + s.curvature / a**2 + dark
 
@@ -251,7 +250,8 @@ class Background:
     def distance(self, time: Number) -> Number:
         """The integral of a d tau from a time to today, traced: the comoving distance over the
         speed of light."""
-        passed, a = self._integral(self._table[0], 1), np.exp(self._table[0])
+        passed = self._integral(self._table[0], 1)
+        a = np.exp(self._table[0])
         return self._at(self.time_of(1.0), passed, a, jnp) - self._at(time, passed, a, jnp)
 
     def time_of(self, a: float) -> float:
@@ -306,7 +306,8 @@ class Background:
         1974)."""
         from scipy.integrate import solve_ivp
 
-        begin, ends = self._early, (math.log(self._first), math.log(LARGEST_SCALE_FACTOR))
+        begin = self._early
+        ends = (math.log(self._first), math.log(LARGEST_SCALE_FACTOR))
         return solve_ivp(
             self._slope, ends, begin, "DOP853", rtol=1e-12, atol=1e-30, dense_output=True
         ).sol
@@ -330,11 +331,10 @@ class Background:
     @property
     def _early(self) -> tuple[Any, ...]:
         """y at `_first`."""
-        s, first = self.settings, self._first
-        equality, radiates = (
-            s.radiation / s.matter,
-            isinstance(s.radiation, jax.Array) or s.radiation > 0,
-        )
+        s = self.settings
+        first = self._first
+        equality = s.radiation / s.matter
+        radiates = isinstance(s.radiation, jax.Array) or s.radiation > 0
         d = first + 2 / 3 * equality
         second = -1.5 * first / equality * d**2 if radiates else -3 / 7 * d**2
         unit = first**2 * expansion(s, first) ** 0.5
@@ -358,7 +358,8 @@ class Background:
     def _growing(self) -> tuple[Any, Any]:
         """(D, dD/d tau, D_2, dD_2/d tau) at the points of the table, (4, points), and their slopes
         by tau."""
-        s, (u, _) = self.settings, self._table
+        s = self.settings
+        u = self._table[0]
         xp: Any = jnp if self.traced else np
         if self.traced:  # errors of steps below 1e-11
             span = u[0] - math.log(self._first)

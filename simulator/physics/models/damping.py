@@ -98,7 +98,8 @@ def flow_damping(
     """The damping of a velocity besides its viscosity."""
     terms: list[Damping] = []
     if hyperviscosity is not None:
-        order, coefficient = hyperviscosity.order, hyperviscosity.coefficient
+        order = hyperviscosity.order
+        coefficient = hyperviscosity.coefficient
         terms.append(Hyperdiffusion("velocity", order, coefficient))
     if drag is not None:
         terms.append(Drag("velocity", drag))

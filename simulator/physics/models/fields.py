@@ -48,7 +48,8 @@ def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ..
 
 def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
     """Raises UserError if the points of two transforms lie on the devices in different ways."""
-    a, b = one.physical, other.physical
+    a = one.physical
+    b = other.physical
     if a.spec != b.spec or a.shape != b.shape:
         works = "fewer devices, or fft.decomposition: slab, work"
         raise UserError(f"devices.count: {whose} would be shared out differently; {works}")
@@ -63,9 +64,8 @@ class FieldSpec:
     solenoidal: bool = False  # The field is kept free of divergence.
     complex: bool = False  # The values on the grid are complex.
     units: str = ""  # Of length, time and mass, e.g. "length/time"; empty if the user defines them.
-    transform: Transform | None = (
-        None  # The transform of an evolved field, if it is not the model's.
-    )
+    # The transform of an evolved field, if it is not the model's.
+    transform: Transform | None = None
     axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
     @property

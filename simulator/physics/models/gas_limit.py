@@ -25,9 +25,11 @@ class GasLimit(StepLimit[Gas]):
         return {"advection": advection, "densest": rho, "thinnest": -rho}
 
     def rate(self, model: Gas, maxima: Mapping[str, Number], fields: Fields) -> Number:
-        grid, viscosity = model.transform.grid, model.viscosity
+        grid = model.transform.grid
+        viscosity = model.viscosity
         reference = model.reference_density(fields)
-        densest, thinnest = maxima["densest"], -maxima["thinnest"]
+        densest = maxima["densest"]
+        thinnest = -maxima["thinnest"]
         exponent = (model.polytropic_exponent - 1) / 2
         sound = model.sound_speed * jnp.maximum(densest / reference, 0) ** exponent
         crossing = maxima["advection"] + sound * sum(1 / h for h in grid.seen(grid.spacing))
@@ -39,13 +41,15 @@ class GasLimit(StepLimit[Gas]):
         attraction = 4 * math.pi * model.gravitational_constant
         fall = jnp.sqrt(attraction * jnp.maximum(densest, 0))
         rate = crossing + 0.5 * largest * explicit + fall
-        resolved = (thinnest > 0) & (edge_energy(model, fields) <= model.max_edge_energy)
+        resolved = (thinnest > 0) & (momentum_at_edge(model, fields) <= model.max_edge_energy)
         return jnp.where(resolved, rate, jnp.nan)
 
 
-def edge_energy(model: Gas, fields: Fields) -> Number:
+def momentum_at_edge(model: Gas, fields: Fields) -> Number:
     """Tail fraction of the squared momentum in the frame of the centre of mass."""
-    layout, density, m = model.transform.layout, fields["density"], fields["momentum"]
+    layout = model.transform.layout
+    density = fields["density"]
+    m = fields["momentum"]
     drift = center_velocity(layout, density, m)
     relative = m - drift[:, None, None, None] * density
     # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across the

@@ -113,7 +113,8 @@ def number_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Larg
 
 def largest_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Number:
     """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
-    layout, dtype = model.transform.layout, model.transform.dtype
+    layout = model.transform.layout
+    dtype = model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
     sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)
     full = (layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))) for r in sizes)

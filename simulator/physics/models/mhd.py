@@ -133,7 +133,8 @@ class Mhd(NavierStokes):
         return terms
 
     def products(self, values: PointValues) -> PointValues:
-        u, b = values["velocity"], values["magnetic"]
+        u = values["velocity"]
+        b = values["magnetic"]
         carrier = u - self.ion_length * values["current"] if self.hall else u
         return {**super().products(values), "emf": cross(carrier, b)}
 

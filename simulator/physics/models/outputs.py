@@ -8,7 +8,7 @@ import jax
 from simulator.physics.models.cosmology import in_units
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
-from simulator.physics.models.observables.observable import Columns
+from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.state import State
 from simulator.physics.models.tendency import fastest
 from simulator.spectral import Evaluated, Local, Points
@@ -84,7 +84,7 @@ def grid_values(model: Equation, name: str, fields: Any) -> PhysicalField:
     return derived_fields(model)[name].values(fields)
 
 
-def moments(model: Equation, fields: Fields) -> Evaluated:
+def point_moments(model: Equation, fields: Fields) -> Evaluated:
     """The maxima and means that what is measured of an equation needs, from one evaluation at the
     points."""
     wanted = [part.moments(model, fields) for part in model.has]
@@ -107,10 +107,10 @@ def moments(model: Equation, fields: Fields) -> Evaluated:
 def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
     """Scalars of `diagnostics.csv` by column, and `rate`, the largest rate (1/time) that a step has
     to resolve."""
-    evaluated = moments(model, fields)
+    evaluated = point_moments(model, fields)
     row: Columns = {}
     for part in model.has:
-        row |= part.columns(model, fields, time, evaluated, row)
+        row |= part.columns(model, fields, Row(time, evaluated, row))
     if "rate" in row:
         return row
     if "rate" in evaluated.maxima and model.closure is None:

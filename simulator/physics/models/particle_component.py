@@ -100,9 +100,12 @@ class ParticleComponent(Component):
     ):
         """Raises UserError, beginning with the key, if the devices cannot hold so many
         particles."""
-        self.settings, self.gravity, self.units = settings, gravity.constant, gravity.units
+        self.settings = settings
+        self.gravity = gravity.constant
+        self.units = gravity.units
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
-        self.transform, self.alone = make(real=True, every=True), self
+        self.transform = make(real=True, every=True)
+        self.alone = self
         held = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
         self.population: Population = held  # pyright: ignore[reportIncompatibleVariableOverride]
         total = settings.count if settings.reproducible else None
@@ -119,7 +122,8 @@ class ParticleComponent(Component):
 
     def density(self, particles: ParticleSet) -> PhysicalScalar:
         """Mass density (mass/length^3) on the grid, zero in padding."""
-        grid, records = self.transform.grid, particles.records
+        grid = self.transform.grid
+        records = particles.records
         mass = self.assignment.density(records["position"], records["mass"], particles.count)
         return mass * (grid.points / grid.volume)
 
@@ -142,7 +146,8 @@ class ParticleComponent(Component):
         return self.assignment.window(self.transform.layout, dtype, -1)
 
     def _softening(self, dtype: Any) -> OfModes:
-        softening, layout = self.settings.softening, self.transform.layout
+        softening = self.settings.softening
+        layout = self.transform.layout
         spacing = max(self.transform.grid.spacing)
         if softening == "compensated":
             return compensated_cloud(layout, COMPENSATED_WIDTH * spacing, dtype)
@@ -162,8 +167,10 @@ class ParticleComponent(Component):
         return self.assignment.interpolated(pull, particles.records["position"], particles.count)
 
     def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
-        particles, spacing = fields[PARTICLES], self.transform.grid.spacing
-        velocity, fastest = particles.records["velocity"], None
+        particles = fields[PARTICLES]
+        spacing = self.transform.grid.spacing
+        velocity = particles.records["velocity"]
+        fastest = None
         if self.domain.native:
             given = work, velocity, particles.count, jnp.asarray(duration, jnp.float64)
             velocity, fastest = self.domain.on_devices(partial(kicked, spacing), *given)
@@ -178,7 +185,8 @@ class ParticleComponent(Component):
 
     def drift(self, fields: Any, duration: Number) -> Any:
         particles = fields[PARTICLES]
-        position, velocity = particles.records["position"], particles.records["velocity"]
+        position = particles.records["position"]
+        velocity = particles.records["velocity"]
         if not self.domain.native:
             return {PARTICLES: self.settled(particles, position + duration * velocity)}
         given = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
@@ -190,8 +198,10 @@ class ParticleComponent(Component):
     ) -> tuple[Any, ParticleSet]:
         """The particles after a kick and a drift in native code, and before them those to go back
         to, if a device may lack the room for its particles; lengths (time) of 0 change no bit."""
-        domain, records = self.domain, particles.records
-        shared, velocity = bool(domain.cuts), records["velocity"]
+        domain = self.domain
+        records = particles.records
+        shared = bool(domain.cuts)
+        velocity = records["velocity"]
 
         def of(velocity: jax.Array, position: jax.Array, *others: jax.Array) -> ParticleSet:
             mass, ids = others or (records["mass"], particles.id)
@@ -222,7 +232,8 @@ class ParticleComponent(Component):
     def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
         """The energy is the kinetic energy, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2
         / (sum m)^2, P(k) of particles at random places."""
-        particles, volume = fields[PARTICLES], self.transform.grid.volume
+        particles = fields[PARTICLES]
+        volume = self.transform.grid.volume
         velocity = particles.records["velocity"]
         mass = jnp.where(particles.valid, particles.records["mass"], 0)
         kinetic = 0.5 * (mass * (velocity**2).sum(0)).sum() / volume

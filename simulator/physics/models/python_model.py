@@ -62,7 +62,9 @@ class WrongParameters(Exception):
 
     def __init__(self, error: ValidationError, settings: type[Settings], data: Mapping[str, Any]):
         super().__init__(str(error))
-        self.error, self.settings, self.data = error, settings, data
+        self.error = error
+        self.settings = settings
+        self.data = data
 
 
 class PythonModel(Equation):
@@ -148,8 +150,10 @@ class _Check:
     not compute."""
 
     def __init__(self, model: Equation, path: Path):
-        self._model, self._path = model, str(path)
-        self._transform, self._layout = model.transform, model.transform.layout
+        self._model = model
+        self._path = str(path)
+        self._transform = model.transform
+        self._layout = model.transform.layout
         self._kind = jnp.result_type(self._transform.dtype, jnp.complex64)
 
     def all(self) -> None:
@@ -187,9 +191,12 @@ class _Check:
         # The traceback gives the line in `advection` and other methods.
         numbers = self._traced("parameters", partial(parameters, self._model), state)
         if isinstance(self._model, SplitEquation):
-            method, local, numbers = "flow", self._model.flowing, (time, time, numbers)
+            method = "flow"
+            local = self._model.flowing
+            numbers = (time, time, numbers)
         else:
-            method, local = "products", partial(pointwise, self._model)
+            method = "products"
+            local = partial(pointwise, self._model)
             numbers = {"equation": numbers, "closure": {}}
         result = self._traced(method, local, values, points, numbers)
         seen = self._transform.physical.seen_part
@@ -212,7 +219,8 @@ class _Check:
         return self._user(method, partial(jax.eval_shape, function))(*arguments)
 
     def _user(self, method: str, function: Callable[..., Any]) -> UserFunction:
-        given, line = "values that are not known yet", self._line_of(method)
+        given = "values that are not known yet"
+        line = self._line_of(method)
         return UserFunction(function, self._path, method, given, line=line)
 
     def _fields(self, method: str, result: Any) -> None:

@@ -170,7 +170,8 @@ class SchrodingerPoisson(MatterWave):
 
     def turn(self, density: arrays.PhysicalScalar, time: arrays.Number) -> arrays.PhysicalScalar:
         """V (1/time), the rate at which phases turn, from the values of the density."""
-        g, v = self.self_interaction, jnp.zeros_like(density)
+        g = self.self_interaction
+        v = jnp.zeros_like(density)
         a = None
         if self.background is not None:
             a = self.background.scale_factor(time).astype(density.dtype)

@@ -135,7 +135,8 @@ class SelfGravitatingGas(Gas):
         return {"reference": self.reference_density(fields)}
 
     def products(self, values: arrays.PointValues) -> arrays.PointValues:
-        rho, m = values["density"], values["momentum"]
+        rho = values["density"]
+        m = values["momentum"]
         v = m / rho
         products = {"flux": jnp.stack([m[i] * v[j] for i, j in operators.symmetric_pairs(len(m))])}
         if not self.isothermal:
@@ -153,7 +154,8 @@ class SelfGravitatingGas(Gas):
         self, rho: arrays.PhysicalScalar, reference: arrays.Number
     ) -> arrays.PhysicalScalar:
         """p of the density."""
-        gamma, sound = self.polytropic_exponent, self.sound_speed
+        gamma = self.polytropic_exponent
+        sound = self.sound_speed
         if self.isothermal:
             return sound**2 * rho
         # If the density is negative somewhere, the run is about to stop; the power must not turn it
@@ -161,7 +163,8 @@ class SelfGravitatingGas(Gas):
         return reference * sound**2 / gamma * jnp.maximum(rho / reference, 0) ** gamma
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        rho, m = fields["density"], fields["momentum"]
+        rho = fields["density"]
+        m = fields["momentum"]
         pressure = self.sound_speed**2 * rho if self.isothermal else products["pressure"]
         pairs = operators.symmetric_pairs(len(m))
         stress = {
@@ -201,7 +204,8 @@ class SelfGravitatingGas(Gas):
         """Density and momentum from the density and velocity, or momentum, of an initial condition.
         Without a density, it is the background density everywhere; raises UserError if that is not
         set."""
-        layout, background = self.transform.layout, self.settings.background_density
+        layout = self.transform.layout
+        background = self.settings.background_density
         if "density" not in names or not arrays.holds(jnp.any(fields["density"] != 0)):
             if background == "mean":
                 raise UserError(

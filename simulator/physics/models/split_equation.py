@@ -104,7 +104,8 @@ class SplitEquation(Equation):
 
     @property
     def k_squared(self) -> OfModes:
-        layout, grid = self.transform.layout, self.transform.grid
+        layout = self.transform.layout
+        grid = self.transform.grid
         units = dict(zip("xyz", grid.fundamental, strict=True))
         total = jnp.zeros((1, 1, 1), self.transform.dtype)
         for axis in grid.axes:

@@ -77,7 +77,8 @@ def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
     cosine = 1 - square / 2 + square * square * polynomial(_COSINE[dtype], square)
     number = quarters.astype(jnp.int32) & 3
     odd = (number & 1) == 1
-    real, imag = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
+    real = jnp.where(odd, sine, cosine)
+    imag = jnp.where(odd, cosine, sine)
     real = jnp.where((number == 1) | (number == 2), -real, real)
     return lax.complex(real, jnp.where(number >= 2, imag, -imag))
 
@@ -100,7 +101,8 @@ def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
     encircle 0. A straight vortex line along an axis pierces one face for each grid plane that it
     crosses; a line of arbitrary direction pierces about 3/2 of its length over the spacing, on
     average."""
-    layout, (dx, dy, _) = transform.layout, transform.grid.spacing
+    layout = transform.layout
+    dx, dy, _ = transform.grid.spacing
     # Neighbours in x and y come from translated fields; neighbours in z are in the same block,
     # which holds lines of z.
     columns = ((0, 0), (1, 0), (0, 1), (1, 1))
@@ -138,7 +140,8 @@ def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
 def _crossing(p: jax.Array, q: jax.Array) -> jax.Array:
     """1 if the line from p to q crosses the positive real axis upwards, -1 if downwards, else 0."""
     left = p.real * q.imag - p.imag * q.real > 0  # 0 lies to the left of the line
-    up, down = (p.imag <= 0) & (q.imag > 0), (q.imag <= 0) & (p.imag > 0)
+    up = (p.imag <= 0) & (q.imag > 0)
+    down = (q.imag <= 0) & (p.imag > 0)
     return (up & left).astype(p.real.dtype) - (down & ~left).astype(p.real.dtype)
 
 

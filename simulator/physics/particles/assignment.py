@@ -60,7 +60,8 @@ class Assignment:
     def window(self, layout: Layout, dtype: Any = jnp.float64, sign: int = 1) -> OfModes:
         """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2,
         3, 4; its inverse with the sign -1."""
-        window, power = jnp.ones((1, 1, 1), dtype), sign * KERNELS[self.kind].points
+        window = jnp.ones((1, 1, 1), dtype)
+        power = sign * KERNELS[self.kind].points
         for axis, n in zip(AXES, layout.grid.shape, strict=True):
             cycles = layout.padded_mode_numbers(axis) / n
             window = window * layout.along(
@@ -113,7 +114,8 @@ class Assignment:
     ) -> ParticleVectors:
         """The gradient with respect to positions of the sum over components of `shares` times the
         interpolated values; 0 for particles whose shares are 0."""
-        found, before = [], position
+        found = []
+        before = position
         for axis in range(3):
             at = self.domain.after(position, before)
             before = replace(self.sampler, sloped=axis).of_values(values, at, count)
@@ -129,7 +131,8 @@ class Assignment:
         the mode by half a cell along every axis. Nyquist modes, which stand for two signs of k and
         have no such phase, come from the first grid alone."""
         layout = self.transform.layout
-        angle, nyquist = jnp.zeros((1, 1, 1)), jnp.zeros((1, 1, 1), bool)
+        angle = jnp.zeros((1, 1, 1))
+        nyquist = jnp.zeros((1, 1, 1), bool)
         for axis, n in zip(AXES, self.transform.grid.shape, strict=True):
             angle = angle + layout.cycles(axis)
             nyquist = nyquist | (2 * abs(layout.integers(axis)) == n)
@@ -201,13 +204,17 @@ class Assignment:
         dtype = self.transform.dtype if scale is None else np.dtype(np.float64)
         offsets, factors, inside = self.sampler.neighbours(position, extents, starts, dtype)
         given = jnp.where(inside, mass, 0).astype(dtype)
-        points, sums = KERNELS[self.kind].points, dtype
+        points = KERNELS[self.kind].points
+        sums = dtype
         if scale is not None:
-            given, sums = given * scale, np.dtype(np.int64)
+            given = given * scale
+            sums = np.dtype(np.int64)
 
         def line(number: jax.Array, flat: jax.Array) -> jax.Array:
-            i, j = number // points, number % points
-            start, part = offsets[0][i] + offsets[1][j], factors[0][i] * factors[1][j] * given
+            i = number // points
+            j = number % points
+            start = offsets[0][i] + offsets[1][j]
+            part = factors[0][i] * factors[1][j] * given
             for k in range(points):
                 share = part * factors[2][k]
                 share = share if scale is None else jnp.rint(share).astype(sums)

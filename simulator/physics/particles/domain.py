@@ -70,7 +70,9 @@ class Cut:
         for slot, transfers in sends.items():
             left = transfers
             while left:
-                now, later, busy = [], [], set()
+                now = []
+                later = []
+                busy = set()
                 for transfer in left:
                     (later if transfer[0] in busy else now).append(transfer)
                     busy.add(transfer[0])
@@ -195,7 +197,8 @@ class Domain:
 
     def plane(self, position: ParticleVectors, axis: int) -> ParticleIds:
         """The index of the plane at or below each position; positions lie in the box."""
-        n, spacing = self.physical.grid.shape[axis], self.physical.grid.spacing[axis]
+        n = self.physical.grid.shape[axis]
+        spacing = self.physical.grid.spacing[axis]
         return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
 
     def starts(self, below: int) -> Mapping[int, jax.Array]:
@@ -263,10 +266,8 @@ def _filled(
 
 
 def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
-    own, here = (
-        lax.slice_in_dim(block, below, below + cut.extent, axis=axis),
-        lax.axis_index(cut.name),
-    )
+    own = lax.slice_in_dim(block, below, below + cut.extent, axis=axis)
+    here = lax.axis_index(cut.name)
     before = block
     if cut.planes < cut.parts * cut.extent:  # no device owns the planes of padding
         plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])

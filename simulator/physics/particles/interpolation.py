@@ -28,13 +28,11 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.native.particles import Held, gather, woven
 from simulator.spectral.operators import gradient
 
-Interpolation = Literal[
-    "cubic_spline", "linear"
-]  # Between points of the grid, for particles that move with a fluid.
+Interpolation = Literal["cubic_spline", "linear"]
+"""Between points of the grid, for particles that move with a fluid."""
 Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
-Count = (
-    Int[Array, "device"] | None
-)  # The number of particles on each device; None: as many as entries.
+Count = Int[Array, "device"] | None
+"""The number of particles on each device; None: as many as entries."""
 REACH = 2  # The number of planes by which a particle may move away from the planes of its device within a step.
 
 
@@ -46,9 +44,8 @@ def within(values: jax.Array, count: jax.Array) -> jax.Array:
 class _Kernel(NamedTuple):
     below: int  # Points used below the base point.
     points: int  # Along each axis.
-    nearest: bool = (
-        False  # The base point is the nearest one, else the one at or below the particle.
-    )
+    # The base point is the nearest one, else the one at or below the particle.
+    nearest: bool = False
 
 
 KERNELS: Mapping[Weights, _Kernel] = {
@@ -80,7 +77,8 @@ def weights(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
 
 def slopes(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     """The derivatives of `weights` with respect to `fraction`."""
-    s, r = fraction, 1 - fraction
+    s = fraction
+    r = 1 - fraction
     if kind == "linear":
         return [-jnp.ones_like(s), jnp.ones_like(s)]
     if kind == "quadratic_spline":
@@ -109,9 +107,8 @@ class Sampler:
 
     transform: Transform
     kind: Weights
-    reach: int = (
-        REACH  # The number of planes by which a particle may lie outside the planes of its device.
-    )
+    # The number of planes by which a particle may lie outside the planes of its device.
+    reach: int = REACH
     sloped: int = -1  # The axis along which the derivative is interpolated instead of the value.
 
     @property
@@ -203,9 +200,11 @@ class Sampler:
         first plane along a cut axis is `starts`: along each axis the points' offsets in the
         flattened block, and their weights; and whether the block holds all points around a
         position."""
-        grid, kernel = self.transform.grid, KERNELS[self.kind]
+        grid = self.transform.grid
+        kernel = KERNELS[self.kind]
         strides = (extents[1] * extents[2], extents[2], 1)
-        offsets, factors = [], []
+        offsets = []
+        factors = []
         inside = jnp.ones(position.shape[1:], bool)
         for axis in range(3):
             scaled = position[axis] / grid.spacing[axis]
@@ -235,8 +234,10 @@ class Sampler:
         total = jnp.zeros((block.shape[0], *position.shape[1:]), block.dtype)
 
         def line(number: jax.Array, total: jax.Array) -> jax.Array:
-            i, j = number // kernel.points, number % kernel.points
-            start, factor = offsets[0][i] + offsets[1][j], factors[0][i] * factors[1][j]
+            i = number // kernel.points
+            j = number % kernel.points
+            start = offsets[0][i] + offsets[1][j]
+            factor = factors[0][i] * factors[1][j]
             along = jnp.zeros_like(total)
             for k in range(kernel.points):
                 along += factors[2][k] * jnp.take(flat, start + offsets[2][k], axis=1, mode="clip")
@@ -249,7 +250,8 @@ class Sampler:
         """The points in a device's block with the axes `order`, whose first plane along a cut axis
         is `starts`. If the last axis is not cut, the block repeats `before` of its last points
         before the first one."""
-        axes, grid = [AXES.index(axis) for axis in order], self.transform.grid
+        axes = [AXES.index(axis) for axis in order]
+        grid = self.transform.grid
         firsts = [
             starts.get(axis, first) for axis, first in zip(axes, (0, 0, -before), strict=True)
         ]
@@ -260,8 +262,11 @@ class Sampler:
         self, order: str, block: jax.Array, position: Any, count: jax.Array
     ) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""
-        kernel, domain, ghosts = KERNELS[self.kind], self.domain, self.ghosts
-        starts, last = domain.starts(ghosts[0]), AXES.index(order[-1])
+        kernel = KERNELS[self.kind]
+        domain = self.domain
+        ghosts = self.ghosts
+        starts = domain.starts(ghosts[0])
+        last = AXES.index(order[-1])
         room = {axis: ghosts for axis in starts}
         room.setdefault(last, (kernel.below, kernel.points - 1 - kernel.below))
         below, above = zip(*(room.get(AXES.index(axis), (0, 0)) for axis in order), strict=True)
@@ -272,11 +277,14 @@ class Sampler:
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
             return gather(array, position, count, held)
 
-        parts, before, first = [], latest(position), 0
+        parts = []
+        before = latest(position)
+        first = 0
         while first < block.shape[0]:
             size = 3 if block.shape[0] - first >= 3 else 1
             parts.append(part(first, size))
-            before, first = parts[-1], first + size
+            before = parts[-1]
+            first = first + size
         return jnp.concatenate(parts) if parts[1:] else parts[0]
 
 
@@ -294,7 +302,9 @@ def _(sampler: Sampler, order: str, primals: Any, tangents: Any) -> Any:
     return _native(sampler, order, *primals), jax.jvp(reference, primals, tangents)[1]
 
 
-VELOCITY, ACCELERATION, GRADIENT = "velocity", "acceleration", "gradient"
+VELOCITY = "velocity"
+ACCELERATION = "acceleration"
+GRADIENT = "gradient"
 COMPONENTS: Mapping[str, int] = {VELOCITY: 3, ACCELERATION: 3, GRADIENT: 9}
 """The quantities that can be sampled besides scalar fields. `gradient` is du_i/dx_j, with j running
 faster."""
@@ -307,9 +317,8 @@ class Fluid(NamedTuple):
     velocity: SpectralVector
     rate: SpectralVector
     fields: Fields  # Number fields by name.
-    values: jax.Array | None = (
-        None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
-    )
+    # Values (3, *kept_order) of the velocity on the grid, if they are known.
+    values: jax.Array | None = None
     number: Count = None  # Of the positions on each device.
 
     def __call__(
@@ -336,7 +345,8 @@ class Fluid(NamedTuple):
         modes |= {name: self.fields[name][None] for name in names if name not in COMPONENTS}
         joined = jnp.concatenate(list(modes.values()))
         values = self.sampler(joined, position, self.number).astype(jnp.float64)
-        sampled, at = {}, 0
+        sampled = {}
+        at = 0
         for name, part in modes.items():
             sampled[name], at = values[at : at + len(part)], at + len(part)
         if ACCELERATION in names:

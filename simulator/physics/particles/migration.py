@@ -42,9 +42,8 @@ device."""
 class _Messages(NamedTuple):
     """One device's part of a round, before the particles' buffers change."""
 
-    received: (
-        jax.Array
-    )  # (rows, 2 messages): the particles from both neighbours, packed by `_packed`.
+    received: jax.Array
+    """(rows, 2 messages): the particles from both neighbours, packed by `_packed`."""
     left: jax.Array
     """(2 messages,): the entries of the particles that were sent, ascending, padded with the
     capacity."""
@@ -122,7 +121,8 @@ def _hops(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
 
 def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
     """`leaving` of the native kernels along an axis."""
-    ring, spacing = (cut.axis, cut.planes, cut.extent), domain.physical.grid.spacing[cut.axis]
+    ring = (cut.axis, cut.planes, cut.extent)
+    spacing = domain.physical.grid.spacing[cut.axis]
     here = lax.axis_index(cut.name).reshape(1)
     return native_kernels.leaving(
         travellers.records["position"], travellers.held, here, ring, spacing, most
@@ -149,7 +149,8 @@ def _going(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tupl
 
 def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Messages, jax.Array]:
     """One device's messages of a round, and whether it has no room for what it receives."""
-    capacity, ring = travellers.id.shape[0], cut.owners
+    capacity = travellers.id.shape[0]
+    ring = cut.owners
     message = min(capacity, capacity // 64 + 16)
     going_up, going_down, left = _going(travellers, cut, domain, message)
 
@@ -179,10 +180,13 @@ def _written(
     """A device's particles after a round: arriving particles fill the gaps of particles that left,
     then entries at the end; the last entries fill the remaining gaps. If some device is `full`,
     nothing changes. Also the number of particles that are not on their device yet."""
-    capacity, received = travellers.id.shape[0], messages.received
+    capacity = travellers.id.shape[0]
+    received = messages.received
     left = jnp.where(full, capacity, messages.left)
     received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
-    most, arrived, count = left.shape[0], received[0] >= 0, travellers.held[0]
+    most = left.shape[0]
+    arrived = received[0] >= 0
+    count = travellers.held[0]
     gone, came = _numbers(left, received, capacity)
     new_count = count - gone + came
     rank = jnp.cumsum(arrived) - 1
@@ -226,7 +230,8 @@ def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
 
 
 def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
-    at, records = 1, dict[str, Any]()
+    at = 1
+    records = dict[str, Any]()
     for name, record in like.records.items():
         rows = record.shape[0] if record.ndim > 1 else 1
         values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
@@ -237,7 +242,7 @@ def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
 ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity along the axis that runs fastest.
 
 
-def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
+def in_cell_order(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
     """If `due`, the particles of every device in the order of the cells of the grid: neighbours in
     space are then neighbours in memory, so that interpolation finds the grid's values in cache.
     Only native code needs this order; no result depends on the order."""

@@ -75,7 +75,8 @@ def capacity_for(count: int, devices: int) -> int:
 def grown(particles: ParticleSet, capacity: int) -> ParticleSet:
     """The same particles in larger buffers of `capacity` entries; every device copies its
     entries."""
-    devices, had = particles.devices, particles.capacity
+    devices = particles.devices
+    had = particles.capacity
 
     def larger(array: jax.Array, empty: int | float) -> jax.Array:
         by_device = array.reshape(*array.shape[:-1], devices, had)

@@ -97,10 +97,12 @@ class PairPlaces(Settings):
             raise UserError(f"count: {count} is odd; pairs need an even number")
         if (longest := max(self.separations)) > half:
             raise UserError(f"start.separations: {longest:g} is more than half the box, {half:g}")
-        box, centre = np.asarray(domain.box)[:, None], random_positions(self.seed, domain)
+        box = np.asarray(domain.box)[:, None]
+        centre = random_positions(self.seed, domain)
 
         def positions(ids: jax.Array) -> dict[str, jax.Array]:
-            pair, side = ids // 2, jnp.where(ids % 2 == 0, -0.5, 0.5)
+            pair = ids // 2
+            side = jnp.where(ids % 2 == 0, -0.5, 0.5)
             return {
                 "position": (centre(pair)["position"] + side * self.vectors(pair, domain)) % box
             }
@@ -153,7 +155,8 @@ def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
     """The numbers of particles along x, y and z of a lattice of cubic cells. Raises UserError if
     `count` particles fill no such lattice."""
     near: list[int] = []
-    box, flat = domain.box, [n == 1 for n in domain.physical.grid.shape]
+    box = domain.box
+    flat = [n == 1 for n in domain.physical.grid.shape]
     first = next(i for i in range(3) if not flat[i])
     n = 0
     while True:

@@ -36,7 +36,10 @@ class Population:
     def __init__(self, name: str, records: Mapping[str, int], count: int, domain: Domain):
         """Raises UserError, beginning with the key `count`, if the buffers cannot hold so many
         particles."""
-        self.name, self.records, self.count, self.domain = name, dict(records), count, domain
+        self.name = name
+        self.records = dict(records)
+        self.count = count
+        self.domain = domain
         owners = int(domain.owners.sum())
         self.capacity = capacity_for(count, owners)
         """The number of entries of each device's buffer; `homed` increases it if a device needs
@@ -95,7 +98,8 @@ class Population:
 
     def _shared_out(self, positions: Positions) -> ParticleSet:
         """Every owner of planes makes an equal share of the particles, by id."""
-        domain, capacity = self.domain, self.capacity
+        domain = self.domain
+        capacity = self.capacity
         counts = np.array(domain.shared_out(self.count), np.int64)
         first = np.cumsum(counts) - counts
 
@@ -107,7 +111,7 @@ class Population:
             given = positions(jnp.maximum(ids, 0))
             return ParticleSet(dict(given), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
 
-        return jax.jit(make, out_shardings=shardings(jax.eval_shape(make), domain))()
+        return jax.jit(make, out_shardings=particle_shardings(jax.eval_shape(make), domain))()
 
     # ---- a part of the particles
     # -------------------------------------------------------------------------
@@ -117,7 +121,8 @@ class Population:
     ) -> Float[Array, "component chosen"]:
         """The `values` of the particles with the ids 0, stride, 2 stride, ..., in this order,
         replicated on every device."""
-        domain, most = self.domain, -(-self.count // stride)
+        domain = self.domain
+        most = -(-self.count // stride)
 
         def local(ids: jax.Array, values: jax.Array) -> jax.Array:
             place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
@@ -158,9 +163,9 @@ class Population:
             needed = min(int(particles.needed), self.count)
             larger = partial(grown, capacity=self.room(needed))
             try:
-                particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(
-                    particles
-                )
+                particles = jax.jit(
+                    larger, out_shardings=particle_shardings(particles, self.domain)
+                )(particles)
                 particles = settle(particles)
             except (jax.errors.JaxRuntimeError, MemoryError) as error:
                 raise self._too_many(needed, "and has no memory for them") from error
@@ -183,7 +188,7 @@ class Population:
 Populations = Mapping[str, Population]  # By the names of their particles.
 
 
-def shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:
+def particle_shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:
     """The shardings of the arrays of particles."""
     along = jax.tree.map(lambda array: domain.sharding(len(array.shape)), particles)
     return replace(along, needed=cast(Any, domain.everywhere))
@@ -198,11 +203,12 @@ def crowded(sets: Mapping[str, ParticleSet]) -> str | None:
 def lost(sets: Mapping[str, ParticleSet]) -> str | None:
     """The name of a set in which a record of a particle is not finite; None if there is none."""
     return next(
-        (name for name, particles in sets.items() if not bool(jax.jit(are_finite)(particles))), None
+        (name for name, particles in sets.items() if not bool(jax.jit(records_finite)(particles))),
+        None,
     )
 
 
-def are_finite(particles: ParticleSet) -> Truth:
+def records_finite(particles: ParticleSet) -> Truth:
     """Whether all records of all particles are finite."""
     found = [
         jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()

@@ -59,9 +59,8 @@ class Species:
     explicit rate of change and `linear` the factor of a linear one, which is solved exactly."""
 
     Settings: ClassVar[type[ParticleSettings]]
-    advanced: ClassVar[
-        tuple[str, ...]
-    ]  # Vector records that the integrator advances; `position` is among them.
+    # Vector records that the integrator advances; `position` is among them.
+    advanced: ClassVar[tuple[str, ...]]
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -221,7 +220,8 @@ class Inertial(Species):
         return velocity, explicit + self.linear(memory)["velocity"] * velocity
 
     def rates(self, records: Records, fluid: Fluid, memory: Numbers) -> dict[str, ParticleVectors]:
-        beta, tau = self.beta, self.relaxation_time(memory)
+        beta = self.beta
+        tau = self.relaxation_time(memory)
         gravity = (1 - beta) * jnp.asarray(self.settings.gravity)[:, None]
         if beta == 0:
             acceleration = gravity

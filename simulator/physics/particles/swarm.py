@@ -14,7 +14,7 @@ from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import Count, Fluid, Sampler
-from simulator.physics.particles.migration import settled, sorted_by_cell
+from simulator.physics.particles.migration import in_cell_order, settled
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, Positions, StoredParticles
 from simulator.physics.particles.population import Population, Sets
@@ -61,7 +61,8 @@ class Swarm:
     def __init__(self, settings: Sequence[Any], flow: Flow, files: ParticleFiles | None = None):
         """Raises UserError, beginning with the number of the species and its key, if a species
         cannot be made."""
-        self.flow, self.domain = flow, Domain.of(flow.transform)
+        self.flow = flow
+        self.domain = Domain.of(flow.transform)
         self.kinds: dict[str, SpeciesRun] = {}
         self._starts: dict[str, Positions] = {}
         self.populations: dict[str, Population] = {}
@@ -74,7 +75,9 @@ class Swarm:
     def _add(self, settings: Any, files: ParticleFiles | None) -> None:
         assert files is not None  # only a swarm without species does without
         species = PARTICLES[settings.kind](settings)
-        start, stored, count = settings.start, None, settings.count
+        start = settings.start
+        stored = None
+        count = settings.count
         match start:
             case starts.StoredPlaces():
                 try:
@@ -283,15 +286,18 @@ class Swarm:
 
         `done`: arrays and their distribution. They are computed before the first particle is sent
         to another device, which takes a loop (see `spectral.collectives`)."""
-        after, finite = {}, jnp.ones((), bool)
+        after = {}
+        finite = jnp.ones((), bool)
         own = (
             latest(array) for name, array in moving.items() if name.partition("/")[0] in self.kinds
         )
         last = [*done, *((array, None) for array in own)]
         for name, kind in self.kinds.items():
-            before, valid = sets[name], sets[name].valid
+            before = sets[name]
+            valid = sets[name].valid
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
-            old, path = before.records["position"], before.records["displacement"]
+            old = before.records["position"]
+            path = before.records["displacement"]
             lazy = isinstance(new["position"], Combination)
             waits = before.count if lazy else new["position"]
             for array, place in last:
@@ -310,7 +316,7 @@ class Swarm:
                 }
                 kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             found = settled(before.with_records(kept), self.domain)
-            after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
+            after[name] = in_cell_order(found, self.domain, step % SORT_EVERY == 0)
             last = [(after[name].needed, None)]
             if lost is not None:
                 finite &= (self.domain.after(lost, after[name].needed) == 0).all()

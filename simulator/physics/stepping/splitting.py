@@ -25,9 +25,8 @@ class Stages(NamedTuple):
     drifts: Float[Array, "drift"]  # Durations.
     kicks: Float[Array, "kick"]  # Durations.
     times: Float[Array, "kick"]  # The times of the kicks.
-    keeps: Float[Array, "kick"] | None = (
-        None  # The factors of velocities before the kicks; None: 1.
-    )
+    # The factors of velocities before the kicks; None: 1.
+    keeps: Float[Array, "kick"] | None = None
 
 
 class Splitting(Integrator):
@@ -44,7 +43,8 @@ class Splitting(Integrator):
     def stages(self, background: Any, time: Number, dt: Number) -> Stages:
         """The stages of a step from `time` to time + dt, by default the table's; `background` is
         the model's."""
-        drifts, kicks = jnp.asarray(self.drifts), jnp.asarray(self.kicks)
+        drifts = jnp.asarray(self.drifts)
+        kicks = jnp.asarray(self.kicks)
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
     def alternate(
@@ -81,7 +81,8 @@ class DriftKickDrift(Splitting):
     diagonal, so that a step needs one transform and its inverse."""
 
     order = 2
-    drifts, kicks = (0.5, 0.5), (1.0,)
+    drifts = (0.5, 0.5)
+    kicks = (1.0,)
 
 
 class KickDriftKick(Splitting):
@@ -90,7 +91,8 @@ class KickDriftKick(Splitting):
     (`SplitEquation.joins_kicks`)."""
 
     order = 2
-    drifts, kicks = (0.0, 1.0, 0.0), (0.5, 0.5)
+    drifts = (0.0, 1.0, 0.0)
+    kicks = (0.5, 0.5)
 
 
 def composed(weights: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -138,7 +140,8 @@ class FastPM(KickDriftKick):
     growing = True
 
     def stages(self, background, time: Number, dt: Number) -> Stages:
-        now, then = background.growing(time), background.growing(time + dt)
+        now = background.growing(time)
+        then = background.growing(time + dt)
         middle = background.growing(background.time_of_growth((now.first + then.first) / 2))
         kicks = jnp.stack(
             [(middle.speed - now.speed) / now.pull, (then.speed - middle.speed) / then.pull]
@@ -167,11 +170,13 @@ class BullFrog(DriftKickDrift):
     growing = True
 
     def stages(self, background, time: Number, dt: Number) -> Stages:
-        now, then = background.growing(time), background.growing(time + dt)
+        now = background.growing(time)
+        then = background.growing(time + dt)
         h = (then.first - now.first) / 2
         growth = now.first + h
         when = background.time_of_growth(growth)
-        before, after = now.second_speed / now.speed, then.second_speed / then.speed
+        before = now.second_speed / now.speed
+        after = then.second_speed / then.speed
         f = (now.second + h * before) / growth - growth
         alpha = (after - f) / (before - f)
         return Stages(

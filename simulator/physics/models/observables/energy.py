@@ -9,12 +9,12 @@ from simulator.physics.models.damping import Drag, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Balance, Budget
-from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.modes import energy_transfer, weighted_square
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.tendency import linear_terms, tendency
-from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import squared
 from simulator.spectral.transform import Tree
@@ -31,10 +31,11 @@ class EnergyBudget(Budget[AnyFlow]):
         return model.closure is not None and not model.closure.modal
 
     def balance(self, model: AnyFlow, fields: Fields) -> Balance:
-        layout, weights = model.transform.layout, model.energy_weights
+        layout = model.transform.layout
+        weights = model.energy_weights
         linear = linear_terms(model)
-        energy = sum(0.5 * w * power(layout, 1.0, fields[n]) for n, w in weights.items())
-        lost = sum(w * power(layout, -linear[n], fields[n]) for n, w in weights.items())
+        energy = sum(0.5 * w * weighted_square(layout, 1.0, fields[n]) for n, w in weights.items())
+        lost = sum(w * weighted_square(layout, -linear[n], fields[n]) for n, w in weights.items())
         if model.closure is not None:
             subgrid = losses(model, fields)
             variances = {scalar.name for scalar in model.transported}
@@ -61,22 +62,23 @@ class EnergyBudget(Budget[AnyFlow]):
         _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
         return diagnostics(model, fields, time), change, balance
 
-    def columns(
-        self, model: AnyFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
-        layout, velocity = model.transform.layout, fields["velocity"]
+    def columns(self, model: AnyFlow, fields: Fields, row: Row) -> Columns:
+        layout = model.transform.layout
+        velocity = fields["velocity"]
         balance = self.balance(model, fields)
         terms = diffusive_terms(model.viscosity, model.hyperviscosity)
         viscous = damping_rate(layout, terms, velocity.real.dtype)
         columns = {
             "energy": balance.energy,
-            "kinetic_energy": 0.5 * power(layout, 1.0, velocity),
+            "kinetic_energy": 0.5 * weighted_square(layout, 1.0, velocity),
             "dissipation": balance.dissipation,
-            "viscous_dissipation": power(layout, viscous, velocity),
+            "viscous_dissipation": weighted_square(layout, viscous, velocity),
         }
         for damping in model.damps:
             if isinstance(damping, Drag):
-                columns["drag_dissipation"] = power(layout, damping.rate(model.transform), velocity)
+                columns["drag_dissipation"] = weighted_square(
+                    layout, damping.rate(model.transform), velocity
+                )
         return columns
 
     def energies(self, model: AnyFlow, fields: Fields) -> dict[str, OfModes]:
@@ -91,7 +93,7 @@ class AdvectiveTransfers(Observable[AnyFlow]):
             return Local(model.products(values))
 
         products = model.transform.evaluate(model.inputs(fields), local).products
-        kinetic = transfer(fields["velocity"], model.momentum.force(products))
+        kinetic = energy_transfer(fields["velocity"], model.momentum.force(products))
         return {"kinetic_energy": kinetic, **scalar_transfers(model, products, fields)}
 
 
@@ -100,4 +102,4 @@ def scalar_transfers(
 ) -> dict[str, OfModes]:
     """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     mixing = {s.name: -model.divergence(products[s.name]) for s in model.transported}
-    return {f"{name}_variance": 2 * transfer(fields[name], r) for name, r in mixing.items()}
+    return {f"{name}_variance": 2 * energy_transfer(fields[name], r) for name, r in mixing.items()}

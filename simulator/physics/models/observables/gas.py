@@ -19,14 +19,14 @@ from simulator.physics.models.density import (
 )
 from simulator.physics.models.equation import with_parameters
 from simulator.physics.models.fields import DerivedField, Fields
-from simulator.physics.models.gas_limit import edge_energy
+from simulator.physics.models.gas_limit import momentum_at_edge
 from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.budget import Balance, Budget
-from simulator.physics.models.observables.modes import transfer
-from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
+from simulator.physics.models.observables.modes import energy_transfer
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
-from simulator.spectral import Evaluated, Local, Points, arrays, operators
+from simulator.spectral import Local, Points, arrays, operators
 from simulator.spectral.arrays import Number, OfModes, PointValues, Spectrum
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
@@ -66,7 +66,9 @@ class GasBudget(Budget[Gas]):
         derivative of the density, also the mean `heating`, the derivative of the energy without
         gravity at constant momentum. The acceleration of gravity is `attraction`, if a forcing is
         added to `gravity`."""
-        gamma, rho, m = model.polytropic_exponent, values["density"], values["momentum"]
+        gamma = model.polytropic_exponent
+        rho = values["density"]
+        m = values["momentum"]
         v = m / rho
         speed2 = operators.squared(v)
         ratio = rho / numbers["reference"]
@@ -104,17 +106,13 @@ class GasBudget(Budget[Gas]):
         maxima = {"speed": jnp.sqrt(speed2), **model.step_limit.maxima(model, values)}
         return Local({"velocity": v}, maxima, means)
 
-    def columns(
-        self,
-        model: Gas,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
-        layout, grid, rho = model.transform.layout, model.transform.grid, fields["density"]
+    def columns(self, model: Gas, fields: Fields, row: Row) -> Columns:
+        layout = model.transform.layout
+        grid = model.transform.grid
+        rho = fields["density"]
         gravity = 0.5 * layout.inner(rho, model.potential(rho))
-        means, momentum = moments.means, layout.at_zero(fields["momentum"]).real
+        means = row.moments.means
+        momentum = layout.at_zero(fields["momentum"]).real
         virial: Columns = {}
         if has_virial(model):
             # In the frame of the centre of mass.
@@ -129,16 +127,16 @@ class GasBudget(Budget[Gas]):
             "thermal_energy": means["thermal"],
             "potential_energy": gravity,
             **virial,
-            "dissipation": _dissipation(model, fields, moments.products["velocity"]),
+            "dissipation": _dissipation(model, fields, row.moments.products["velocity"]),
             "mass": layout.at_zero(rho).real * grid.volume,
-            "max_density": moments.maxima["densest"],
-            "min_density": -moments.maxima["thinnest"],
-            "max_speed": moments.maxima["speed"],
+            "max_density": row.moments.maxima["densest"],
+            "min_density": -row.moments.maxima["thinnest"],
+            "max_speed": row.moments.maxima["speed"],
             "mach_rms": jnp.sqrt(means["mach"]),
             **{f"mean_momentum_{axis}": p for axis, p in zip(AXES, momentum, strict=False)},
             **by_axis(grid, "center", center(layout, rho)),
-            "edge_energy": edge_energy(model, fields),
-            "rate": model.step_limit.rate(model, moments.maxima, fields),
+            "edge_energy": momentum_at_edge(model, fields),
+            "rate": model.step_limit.rate(model, row.moments.maxima, fields),
         }
 
     def row(
@@ -150,7 +148,8 @@ class GasBudget(Budget[Gas]):
     ) -> tuple[Columns, Number, Balance]:
         """One evaluation at the points gives the diagnostics, the rates of the fields and the
         change of energy."""
-        layout, wanted = model.transform.layout, self.moments(model, fields)
+        layout = model.transform.layout
+        wanted = self.moments(model, fields)
         inputs = model.inputs(fields)
         if accelerations and has_virial(model):
             inputs["attraction"] = inputs["gravity"]
@@ -164,7 +163,7 @@ class GasBudget(Budget[Gas]):
             return measured._replace(products=measured.products | equation.products(values))
 
         moments = model.transform.evaluate(inputs, local, wanted.parameters)
-        columns = self.columns(model, fields, time, moments, {})
+        columns = self.columns(model, fields, Row(time, moments))
         rates = model.combine(moments.products, fields)
         rates["momentum"] += linear_terms(model)["momentum"] * fields["momentum"]
         moved = layout.inner(moments.products["velocity"], rates["momentum"]).sum()
@@ -183,7 +182,8 @@ def has_virial(model: Gas) -> bool:
 def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
     """The sum of the means of Phi over the grid planes at the faces of the box that is centred on
     the gas."""
-    layout, phi = model.transform.layout, model.potential(rho)
+    layout = model.transform.layout
+    phi = model.potential(rho)
     # Only modes along the normal of a plane contribute to a mean over it.
     along = sum((layout.integers(axis) != 0).astype(jnp.int32) for axis in AXES) == 1
     for axis, face in zip(AXES, faces(model.transform.grid, center(layout, rho)), strict=True):
@@ -192,8 +192,10 @@ def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
 
 
 def _dissipation(model: Gas, fields: Fields, velocity: arrays.SpectralVector) -> Number:
-    layout, m = model.transform.layout, fields["momentum"]
-    k2, stretch = layout.k_squared(m.real.dtype), model.divergence(velocity)
+    layout = model.transform.layout
+    m = fields["momentum"]
+    k2 = layout.k_squared(m.real.dtype)
+    stretch = model.divergence(velocity)
     shear = model.viscosity * layout.inner(velocity, k2 * velocity).sum()
     spread = (model.viscosity / 3 + model.bulk_viscosity) * layout.inner(stretch, stretch)
     lost = model.reference_density(fields) * (shear + spread)
@@ -211,7 +213,7 @@ class GasSpectra(Observable[Gas]):
         spectrum of sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no
         part of it is truncated."""
         layout = model.transform.layout
-        energy = 0.5 * transfer(fields["momentum"], model.velocity(fields))
+        energy = 0.5 * energy_transfer(fields["momentum"], model.velocity(fields))
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
@@ -232,7 +234,9 @@ class GasTransfers(Observable[Gas]):
     modes, to round-off, for any aliasing."""
 
     def transfers(self, model: Gas, fields: Fields) -> dict[str, OfModes]:
-        layout, rho, m = model.transform.layout, fields["density"], fields["momentum"]
+        layout = model.transform.layout
+        rho = fields["density"]
+        m = fields["momentum"]
         velocity = model.velocity(fields)
         axes = model.transform.grid.axes
         slope = model.gradient(_pressure_modes(model, fields))
@@ -243,7 +247,8 @@ class GasTransfers(Observable[Gas]):
             inputs["grad_phi"] = model.gradient(model.potential(rho))
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
-            density, m = values["density"], values["momentum"]
+            density = values["density"]
+            m = values["momentum"]
             v = m / density
             advection = [operators.dot(v, values[f"gradient_{axis}"]) for axis in axes]
             products = {
@@ -259,11 +264,13 @@ class GasTransfers(Observable[Gas]):
         flux = products["flux"]
         rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
         outflow = jnp.stack([operators.divergence(layout, row) for row in rows])
-        advected = transfer(velocity, outflow) + transfer(m, products["advection"])
-        pushed = transfer(velocity, slope) + transfer(m, products["push"])
+        advected = energy_transfer(velocity, outflow) + energy_transfer(m, products["advection"])
+        pushed = energy_transfer(velocity, slope) + energy_transfer(m, products["push"])
         transfers = {"kinetic_energy": -0.5 * advected, "pressure": -0.5 * pushed}
         if "weight" in products:
-            weight = transfer(velocity, products["weight"]) + transfer(m, inputs["grad_phi"])
+            weight = energy_transfer(velocity, products["weight"]) + energy_transfer(
+                m, inputs["grad_phi"]
+            )
             transfers["gravity"] = -0.5 * weight
         return transfers
 
@@ -285,7 +292,9 @@ class GasFields(Observable[Gas]):
 
     def derived(self, model: Gas) -> Mapping[str, DerivedField]:
         transform = model.transform
-        inverse, layout, inside = transform.inverse, transform.layout, transform.physical.inside
+        inverse = transform.inverse
+        layout = transform.layout
+        inside = transform.physical.inside
 
         def velocity(fields: Fields) -> jax.Array:
             # Padding holds no gas.
@@ -316,7 +325,7 @@ class GasResolution(Observable[Gas]):
                 return Local({}, {"thinnest": -values["density"]})
 
             maxima = model.transform.evaluate({"density": fields["density"]}, local).maxima
-            return -maxima["thinnest"], edge_energy(model, fields)
+            return -maxima["thinnest"], momentum_at_edge(model, fields)
 
         least, edge = (float(v) for v in thinnest_and_edge(fields))
         if not least > 0:

@@ -14,8 +14,8 @@ from simulator.physics.models.damping import absent, diffusive_terms
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.observables.energy import scalar_transfers
-from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
+from simulator.physics.models.observables.modes import energy_transfer, weighted_square
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
     tail_fraction,
@@ -23,7 +23,7 @@ from simulator.physics.models.observables.resolution import (
 from simulator.physics.models.observables.turbulence import mean_and_rms, products_about
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
-from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl, squared
 from simulator.spectral.transform import Tree
@@ -34,10 +34,12 @@ class MagneticField(Observable[ConductingFlow]):
     common with the flow."""
 
     def moments(self, model: ConductingFlow, fields: Fields) -> PointMoments:
-        layout, b = model.transform.layout, fields["magnetic"]
+        layout = model.transform.layout
+        b = fields["magnetic"]
 
         def at_point(values: PointValues, points: Points, mean: Tree) -> Local:
-            u, b = values["velocity"], values["magnetic"]
+            u = values["velocity"]
+            b = values["magnetic"]
             work = reduce(add, map(mul, u, cross(values["current"], b)))
             maxima = {
                 "field": jnp.sqrt(squared(b)),
@@ -52,27 +54,29 @@ class MagneticField(Observable[ConductingFlow]):
         }
         return PointMoments(inputs, at_point, layout.at_zero(b).real)
 
-    def columns(
-        self, model: ConductingFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
-        layout, u, b = model.transform.layout, fields["velocity"], fields["magnetic"]
+    def columns(self, model: ConductingFlow, fields: Fields, row: Row) -> Columns:
+        layout = model.transform.layout
+        u = fields["velocity"]
+        b = fields["magnetic"]
         mean = layout.at_zero(b).real
-        ohmic = power(layout, -linear_terms(model)["magnetic"], b)
+        ohmic = weighted_square(layout, -linear_terms(model)["magnetic"], b)
         columns: Columns = {}
         if not absent(model.resistivity):
-            columns["magnetic_reynolds"] = row["u_rms"] * row["integral_scale"] / model.resistivity
+            columns["magnetic_reynolds"] = (
+                row.before["u_rms"] * row.before["integral_scale"] / model.resistivity
+            )
             columns["magnetic_prandtl"] = jnp.asarray(model.viscosity / model.resistivity)
         return {
             **columns,
-            "magnetic_energy": 0.5 * power(layout, 1.0, b),
+            "magnetic_energy": 0.5 * weighted_square(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
-            "lorentz_work": moments.means["lorentz"],
+            "lorentz_work": row.moments.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             **{name: layout.sum(modes) for name, modes in topology(model, b).items()},
-            **mean_and_rms(mean, moments.means, "magnetic", "b_rms", "maxwell_stress"),
+            **mean_and_rms(mean, row.moments.means, "magnetic", "b_rms", "maxwell_stress"),
             **_scales(model, curl(layout, b), ohmic),
-            "max_magnetic": moments.maxima["field"],
-            "max_magnetic_divergence": moments.maxima["magnetic_divergence"],
+            "max_magnetic": row.moments.maxima["field"],
+            "max_magnetic_divergence": row.moments.maxima["magnetic_divergence"],
         }
 
     def energies(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
@@ -82,9 +86,10 @@ class MagneticField(Observable[ConductingFlow]):
         """`cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
         dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2
         / 4: their sum is the energy, their difference the cross-helicity."""
-        u, b = fields["velocity"], fields["magnetic"]
+        u = fields["velocity"]
+        b = fields["magnetic"]
         return {
-            "cross_helicity": transfer(u, b),
+            "cross_helicity": energy_transfer(u, b),
             **topology(model, b),
             "elsasser_plus": 0.25 * squared(u + b),
             "elsasser_minus": 0.25 * squared(u - b),
@@ -99,20 +104,23 @@ class MagneticTransfers(Observable[ConductingFlow]):
         exact = Rotational(model.transform.layout, magnetic=True)
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
-            u, b = values["velocity"], values["magnetic"]
-            advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
+            u = values["velocity"]
+            b = values["magnetic"]
+            advection = cross(u, values["vorticity"])
+            lorentz = cross(values["current"], b)
             products = model.products(values)
             needed = ("emf", *(scalar.name for scalar in model.transported))
             exchanged = {name: products[name] for name in needed}
             return Local({**exchanged, "advection": advection, "lorentz": lorentz})
 
-        u, b = fields["velocity"], fields["magnetic"]
+        u = fields["velocity"]
+        b = fields["magnetic"]
         inputs = {**fields, **exact.inputs(fields)}
         products = model.transform.evaluate(inputs, terms).products
         return {
-            "kinetic_energy": transfer(u, products["advection"]),
-            "lorentz": transfer(u, products["lorentz"]),
-            "induction": transfer(b, model.curl(products["emf"])),
+            "kinetic_energy": energy_transfer(u, products["advection"]),
+            "lorentz": energy_transfer(u, products["lorentz"]),
+            "induction": energy_transfer(b, model.curl(products["emf"])),
             **scalar_transfers(model, products, fields),
         }
 
@@ -137,7 +145,7 @@ def topology(model: ConductingFlow, b: jax.Array) -> dict[str, OfModes]:
     potential = inverse_curl(model.transform.layout, b)
     if model.transform.grid.planar:
         return {"square_potential": squared(potential)}
-    return {"magnetic_helicity": transfer(potential, b)}
+    return {"magnetic_helicity": energy_transfer(potential, b)}
 
 
 def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns:

@@ -12,8 +12,7 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models.density import center, density_power
 from simulator.physics.models.fields import DerivedField
 from simulator.physics.models.kinds import Mixture
-from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, Spectrum
 
 CENTER = ("center_x", "center_y", "center_z")
@@ -33,9 +32,7 @@ class AllMatter(Observable[Mixture]):
                 return f"{name}: {reason[0]}", reason[1]
         return None
 
-    def columns(
-        self, model: Mixture, fields: Any, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
+    def columns(self, model: Mixture, fields: Any, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
         pressure, interaction, traps. The potential energy of a component is half the mean of its
@@ -46,11 +43,13 @@ class AllMatter(Observable[Mixture]):
         grid, and dissipation."""
         layout = model.transform.layout
         own = {
-            name: part.diagnostics(model.of(name, fields), time)
+            name: part.diagnostics(model.of(name, fields), row.time)
             for name, part in model.parts.items()
         }
-        moment = model.moment(fields, time)
-        values, modes, shares = moment.values, model.density_modes(moment.values), {}
+        moment = model.moment(fields, row.time)
+        values = moment.values
+        modes = model.density_modes(moment.values)
+        shares = {}
         for name, density in modes.items():
             shares[name] = 0.5 * layout.inner(
                 model.parts[name].softened(density), moment.potential.modes
@@ -59,11 +58,9 @@ class AllMatter(Observable[Mixture]):
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in own.values())
 
-        gravity, parts_energy, kinetic = (
-            total(shares.values()),
-            summed("energy"),
-            summed("kinetic_energy"),
-        )
+        gravity = total(shares.values())
+        parts_energy = summed("energy")
+        kinetic = summed("kinetic_energy")
         columns = {
             "energy": parts_energy + gravity,
             "kinetic_energy": kinetic,
@@ -75,10 +72,10 @@ class AllMatter(Observable[Mixture]):
             **dict(zip(CENTER, center(layout, total(modes.values())), strict=True)),
         }
         if model.background is not None:
-            columns["scale_factor"] = model.background.scale_factor(time)
+            columns["scale_factor"] = model.background.scale_factor(row.time)
             columns["energy_residual"] = jnp.zeros(())
             if EXPECTED in fields:
-                slope = model.energy_slope(moment, time)
+                slope = model.energy_slope(moment, row.time)
                 expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
                 columns["energy_residual"] = columns["energy"] - expected
         for name, found in own.items():
@@ -88,7 +85,9 @@ class AllMatter(Observable[Mixture]):
             columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
             columns[f"{name}_potential_energy"] = shares[name]
         rates = (
-            part.rate(model.of(name, fields), moment.works[name], own[name], moment.potential, time)
+            part.rate(
+                model.of(name, fields), moment.works[name], own[name], moment.potential, row.time
+            )
             for name, part in model.parts.items()
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
@@ -153,10 +152,11 @@ def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -
     The error of the trapezoid rule, although of the order of the splitting, would be as large as
     that of the steps."""
     energy, a1, s1, a0, s0 = carried
-    s2, h, before = slope.astype(jnp.float64), scale_factor - a1, a1 - a0
-    moved = (
-        abs(h) > 1e-10 * scale_factor
-    )  # the last kick of a step and the first of the next are at one time
+    s2 = slope.astype(jnp.float64)
+    h = scale_factor - a1
+    before = a1 - a0
+    # The last kick of a step and the first of the next are at one time.
+    moved = abs(h) > 1e-10 * scale_factor
     h = jnp.where(moved, h, 1.0)
     bend = (s2 - s1) / h - (s1 - s0) / jnp.where(before == 0, 1.0, before)
     bend = jnp.where(before == 0, 0.0, bend / jnp.where(before == 0, 1.0, h + before))

@@ -5,7 +5,7 @@ from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralField
 from simulator.spectral.operators import dot
 
 
-def power(layout: Layout, rate: OverModes | float, field: SpectralField) -> Number:
+def weighted_square(layout: Layout, rate: OverModes | float, field: SpectralField) -> Number:
     """Box mean of (rate f) . f for a damping rate (1/time) of each mode: twice the energy that is
     lost per time."""
     squares = field.real**2 + field.imag**2
@@ -14,7 +14,7 @@ def power(layout: Layout, rate: OverModes | float, field: SpectralField) -> Numb
     return layout.sum(rate * sum(flat[1:], start=flat[0]))
 
 
-def transfer(field: SpectralField, rate: SpectralField) -> OfModes:
+def energy_transfer(field: SpectralField, rate: SpectralField) -> OfModes:
     """Re f* . r of each mode, summed over components: the rate at which the tendency r adds to
     |f|^2 / 2."""
     if field.ndim > 3:

@@ -7,8 +7,8 @@ from typing import Protocol
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
-from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated, Transform
+from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OfModes, PhysicalScalar
 from simulator.spectral.operators import squared
 
@@ -29,9 +29,7 @@ class FieldMoments(Observable[Stated]):
     `spectral_energies` of the equation, the modulus of each complex field and the magnitude of each
     vector."""
 
-    def columns(
-        self, model: Stated, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
+    def columns(self, model: Stated, fields: Fields, row: Row) -> Columns:
         columns = dict(model.quantities(fields))
         for name, spec in model.fields.items():
             layout = model.transforms[name].layout

@@ -23,6 +23,16 @@ class PointMoments(NamedTuple):
     parameters: Tree = ()
 
 
+class Row(NamedTuple):
+    """The part of a row of diagnostics that is known before the columns of an observable."""
+
+    time: Number
+    moments: Evaluated
+    """The products, maxima and means that the observables asked for in `moments`."""
+    before: Mapping[str, Number] = {}
+    """The columns of the observables before this one."""
+
+
 class Observable(Generic[Model]):
     """Something that is measured of an equation: functions of the equation and its fields, one for
     each kind of output. A subclass defines those that it has."""
@@ -32,11 +42,8 @@ class Observable(Generic[Model]):
         evaluation at the points."""
         return PointMoments()
 
-    def columns(
-        self, model: Model, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
-        """Scalars of `diagnostics.csv` by column. `moments`: those of all observables; `row`: the
-        columns of the observables before."""
+    def columns(self, model: Model, fields: Fields, row: Row) -> Columns:
+        """Scalars of `diagnostics.csv` by column; `row` is the part of the row that is known."""
         return {}
 
     def energies(self, model: Model, fields: Fields) -> dict[str, OfModes]:

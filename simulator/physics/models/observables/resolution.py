@@ -33,7 +33,8 @@ def tail_fraction(layout: Layout, values: OfModes, floor: Number | float) -> Num
             largest = min(largest, kept)
         if largest > 0:
             edge = edge | (abs(mode_numbers) > EDGE * largest)
-    total, beyond = layout.sum(values), layout.sum(jnp.where(edge, values, 0))
+    total = layout.sum(values)
+    beyond = layout.sum(jnp.where(edge, values, 0))
     return jnp.where(total > floor, beyond / jnp.where(total > 0, total, 1), 0)
 
 

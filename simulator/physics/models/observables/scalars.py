@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, along, by_name
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated, Layout, Transform
-from simulator.spectral.arrays import Number, OfModes, PhysicalScalar, SpectralScalar
+from simulator.physics.models.observables.modes import energy_transfer, weighted_square
+from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.spectral import Layout, Transform
+from simulator.spectral.arrays import OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
 
 
@@ -19,14 +19,7 @@ class Scalars(Observable[IncompressibleFlow]):
     2 D <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
     dissipation."""
 
-    def columns(
-        self,
-        model: IncompressibleFlow,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
         columns: Columns = {}
         layout = model.transform.layout
         for s in model.scalars:
@@ -35,7 +28,9 @@ class Scalars(Observable[IncompressibleFlow]):
             fluctuations = fluctuation(layout, theta)
             columns[f"{s.name}_mean"] = layout.at_zero(theta).real
             columns[f"{s.name}_variance"] = layout.inner(fluctuations, fluctuations)
-            columns[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
+            columns[f"{s.name}_dissipation"] = (
+                2 * s.diffusivity * weighted_square(layout, k2, theta)
+            )
             if any(s.mean_gradient):
                 carried = along(s.mean_gradient, fields["velocity"])
                 columns[f"{s.name}_production"] = -2 * layout.inner(fluctuations, carried)
@@ -53,7 +48,7 @@ class Scalars(Observable[IncompressibleFlow]):
         for s in model.transported:
             theta = fluctuation(layout, fields[s.name])
             for i, axis in enumerate(layout.grid.names.values()):
-                fluxes[f"{s.name}_flux_{axis}"] = transfer(theta, fields["velocity"][i])
+                fluxes[f"{s.name}_flux_{axis}"] = energy_transfer(theta, fields["velocity"][i])
         return fluxes
 
     def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:

@@ -13,12 +13,11 @@ from simulator.physics.models.observables.energy import (
     AdvectiveTransfers,
     EnergyBudget,
 )
-from simulator.physics.models.observables.modes import power, transfer
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.modes import energy_transfer, weighted_square
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.physics.models.observables.scalars import variance_modes
 from simulator.physics.models.observables.waves import energy_parts
-from simulator.spectral import Evaluated
 from simulator.spectral.arrays import Number, OfModes
 
 
@@ -37,21 +36,20 @@ class Stratification(Observable[StratifiedFlow]):
     """Energy and variance of the buoyancy, and for stable stratification the numbers that describe
     it (Davidson 2013, section 4.3)."""
 
-    def columns(
-        self, model: StratifiedFlow, fields: Fields, time: Number, moments: Evaluated, row: Columns
-    ) -> Columns:
-        layout, b = model.transform.layout, fields["buoyancy"]
-        diffused = 2 * power(layout, -model.linear()["buoyancy"], b)
+    def columns(self, model: StratifiedFlow, fields: Fields, row: Row) -> Columns:
+        layout = model.transform.layout
+        b = fields["buoyancy"]
+        diffused = 2 * weighted_square(layout, -model.linear()["buoyancy"], b)
         columns: Columns = {}
         if model.stable:
-            columns["potential_energy"] = row["energy"] - row["kinetic_energy"]
+            columns["potential_energy"] = row.before["energy"] - row.before["kinetic_energy"]
         columns |= {
             "buoyancy_flux": buoyancy_flux(model, fields),
             "buoyancy_mean": layout.at_zero(b).real,
             "buoyancy_variance": layout.sum(variance_modes(layout, b)),
             "buoyancy_dissipation": diffused,
         }
-        return {**columns, **_numbers(model, row, diffused)} if model.stable else columns
+        return {**columns, **_numbers(model, row.before, diffused)} if model.stable else columns
 
     def energies(self, model: StratifiedFlow, fields: Fields) -> dict[str, OfModes]:
         """The potential energy if N^2 > 0, else `buoyancy_variance`."""
@@ -65,7 +63,8 @@ class Stratification(Observable[StratifiedFlow]):
         if not model.stable:
             return {}
         frequency = model.stratification**0.5
-        u, theta = fields["velocity"], fields["buoyancy"] / frequency
+        u = fields["velocity"]
+        theta = fields["buoyancy"] / frequency
         layout = model.transform.layout
         return energy_parts(layout, u, theta, model.rotation, frequency, model.up)
 
@@ -79,7 +78,7 @@ class StratifiedTransfers(AdvectiveTransfers[StratifiedFlow]):
         if model.stable:
             variance = transfers.pop("buoyancy_variance")
             transfers["potential_energy"] = 0.5 * variance / model.stratification
-        flux = transfer(fields["velocity"], directed(model.up, fields["buoyancy"]))
+        flux = energy_transfer(fields["velocity"], directed(model.up, fields["buoyancy"]))
         return {**transfers, "buoyancy_flux": flux}
 
 
@@ -92,7 +91,8 @@ def buoyancy_flux(model: StratifiedFlow, fields: Fields) -> Number:
 def _numbers(model: StratifiedFlow, row: Mapping[str, Number], diffused: Number) -> Columns:
     """`diffused`: the loss of variance of b by diffusion."""
     square = model.stratification
-    viscous, mixing = row["viscous_dissipation"], 0.5 * diffused / square
+    viscous = row["viscous_dissipation"]
+    mixing = 0.5 * diffused / square
     numbers = {
         "froude": ratio(row["u_rms"], jnp.sqrt(square) * row["integral_scale"]),
         "ozmidov_scale": jnp.sqrt(viscous / square**1.5),

@@ -2,23 +2,15 @@
 
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import transfer
-from simulator.physics.models.observables.observable import Columns, Observable
-from simulator.spectral import Evaluated
-from simulator.spectral.arrays import Number, OfModes
+from simulator.physics.models.observables.modes import energy_transfer
+from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.spectral.arrays import OfModes
 
 
 class SubgridLosses(Observable[IncompressibleFlow]):
     """Kinetic energy, the variance of each scalar, and the energy of a magnetic field."""
 
-    def columns(
-        self,
-        model: IncompressibleFlow,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
         return losses(model, fields)
 
     def transfers(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
@@ -29,7 +21,7 @@ class SubgridLosses(Observable[IncompressibleFlow]):
         gains = {}
         for name, rate in model.closure.tendencies(model, fields).items():
             column = "subgrid" if name == "velocity" else f"{name}_subgrid"
-            gains[column] = _weight(model, name) * transfer(fields[name], rate)
+            gains[column] = _weight(model, name) * energy_transfer(fields[name], rate)
         return gains
 
 

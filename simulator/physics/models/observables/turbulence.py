@@ -17,15 +17,15 @@ from jaxtyping import Array, Float
 from simulator.physics.models.damping import absent, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import power
-from simulator.physics.models.observables.observable import Columns, Observable, PointMoments
+from simulator.physics.models.observables.modes import weighted_square
+from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
     ratio,
     tail_fraction,
     unresolved,
 )
-from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, PhysicalVector, PointValues
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
@@ -62,7 +62,8 @@ class Turbulence(Observable[IncompressibleFlow]):
         slopes = jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)])
 
         def at_point(values: PointValues, points: Points, mean: Tree) -> Local:
-            v, g = values["velocity"], values["longitudinal"]
+            v = values["velocity"]
+            g = values["longitudinal"]
             means = {
                 **products_about(mean, v, "velocity"),
                 "gradient_2": dot(g, g) / dimensions,
@@ -75,29 +76,25 @@ class Turbulence(Observable[IncompressibleFlow]):
         mean = model.transform.layout.at_zero(velocity).real
         return PointMoments({"velocity": velocity, "longitudinal": slopes}, at_point, mean)
 
-    def columns(
-        self,
-        model: IncompressibleFlow,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
-        layout, velocity = model.transform.layout, fields["velocity"]
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+        layout = model.transform.layout
+        velocity = fields["velocity"]
         dimensions = len(velocity)
         omega = curl(layout, velocity)
         enstrophy = 0.5 * layout.inner(omega, omega).sum()
         inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
         over_k = 0.5 * layout.sum(inverse_k * squared(velocity))
         mean = layout.at_zero(velocity).real
-        velocities = mean_and_rms(mean, moments.means, "velocity", "u_rms", "reynolds_stress")
+        velocities = mean_and_rms(mean, row.moments.means, "velocity", "u_rms", "reynolds_stress")
         u_rms = velocities["u_rms"]
         integral = _INTEGRAL[dimensions] * ratio(over_k, u_rms**2)
         taylor = jnp.sqrt(ratio(dimensions * (dimensions + 2) / 2 * u_rms**2, enstrophy))
         # If no velocity varies along its own direction, as in a parallel flow, longitudinal
         # gradients are round-off.
         noise = (64 * jnp.finfo(velocity.real.dtype).eps) ** 2 * enstrophy
-        second = jnp.where(moments.means["gradient_2"] > noise, moments.means["gradient_2"], 0)
+        second = jnp.where(
+            row.moments.means["gradient_2"] > noise, row.moments.means["gradient_2"], 0
+        )
         columns = {"enstrophy": enstrophy}
         if dimensions == 3:
             columns["helicity"] = layout.inner(velocity, omega).sum()
@@ -109,26 +106,24 @@ class Turbulence(Observable[IncompressibleFlow]):
             columns["reynolds_taylor"] = u_rms * taylor / model.viscosity
         return {
             **columns,
-            **self._cascade(model, omega, row["viscous_dissipation"]),
-            "gradient_skewness": ratio(moments.means["gradient_3"], second**1.5),
-            "gradient_flatness": ratio(moments.means["gradient_4"], second**2),
-            "max_speed": moments.maxima["speed"],
-            "max_divergence": moments.maxima["divergence"],
+            **self._cascade(model, omega, row.before["viscous_dissipation"]),
+            "gradient_skewness": ratio(row.moments.means["gradient_3"], second**1.5),
+            "gradient_flatness": ratio(row.moments.means["gradient_4"], second**2),
+            "max_speed": row.moments.maxima["speed"],
+            "max_divergence": row.moments.maxima["divergence"],
             "edge_enstrophy": tail_fraction(layout, squared(omega), 0.0),
         }
 
     def _cascade(self, model: IncompressibleFlow, omega: jax.Array, viscous: Number) -> Columns:
         """The end of the cascade: of enstrophy in a plane without a magnetic field, else of
         energy."""
-        layout, terms = (
-            model.transform.layout,
-            diffusive_terms(model.viscosity, model.hyperviscosity),
-        )
+        layout = model.transform.layout
+        terms = diffusive_terms(model.viscosity, model.hyperviscosity)
         present = [(n, nu) for n, nu in terms if not absent(nu)]
         columns: Columns = {}
         scale = None
         if model.transform.grid.planar and "magnetic" not in model.fields:
-            lost = power(layout, damping_rate(layout, terms, omega.real.dtype), omega)
+            lost = weighted_square(layout, damping_rate(layout, terms, omega.real.dtype), omega)
             columns["enstrophy_dissipation"] = lost
             if present:
                 scale = dissipation_scale(present, lost, "enstrophy")

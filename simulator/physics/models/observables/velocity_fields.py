@@ -22,7 +22,8 @@ class VelocityFields(Observable[IncompressibleFlow]):
 
     def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
         transform = model.transform
-        inverse, layout = transform.inverse, transform.layout
+        inverse = transform.inverse
+        layout = transform.layout
 
         def speed(fields: Fields) -> jax.Array:
             return jnp.sqrt(operators.squared(inverse(fields["velocity"])))
@@ -33,7 +34,8 @@ class VelocityFields(Observable[IncompressibleFlow]):
         def dissipation(fields: Fields) -> jax.Array:
             velocity = fields["velocity"]
             strain = inverse(strain_rate(layout, velocity))
-            diagonal, others = strain[: len(velocity)], strain[len(velocity) :]
+            diagonal = strain[: len(velocity)]
+            others = strain[len(velocity) :]
             squares = operators.squared(diagonal) + 2 * operators.squared(others)
             return 2 * model.viscosity * squares
 
@@ -83,7 +85,8 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
     Hussain, J. Fluid Mech. 285, 69 (1995))."""
 
     def parts(fields: Fields) -> tuple[jax.Array, jax.Array]:
-        layout, u = transform.layout, fields["velocity"]
+        layout = transform.layout
+        u = fields["velocity"]
         return transform.inverse(strain_rate(layout, u)), transform.inverse(
             operators.curl(layout, u)
         )
@@ -94,10 +97,9 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
 
     def middle(fields: Fields) -> jax.Array:
         (xx, yy, zz, xy, xz, yz), w = parts(fields)
-        a, b, c, trace = (
-            *(w / 2),
-            operators.squared(w) / 4,
-        )  # W^2 = w w / 4 - trace, of the vector w / 2
+        # W^2 = w w / 4 - trace, of the vector w / 2
+        a, b, c = w / 2
+        trace = operators.squared(w) / 4
         diagonal = (
             xx**2 + xy**2 + xz**2 + a * a,
             xy**2 + yy**2 + yz**2 + b * b,
@@ -138,7 +140,8 @@ def curl_fields(
 def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:
     """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx,
     yy, xy."""
-    k, u = operators.wavenumbers(layout, velocity.real.dtype), velocity
+    k = operators.wavenumbers(layout, velocity.real.dtype)
+    u = velocity
     return 0.5j * jnp.stack(
         [k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))]
     )

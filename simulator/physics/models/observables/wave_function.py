@@ -12,7 +12,7 @@ from simulator.physics.models import wave_functions
 from simulator.physics.models.density import by_axis, center, density_power, from_center
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.kinds import MatterWave
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import UNDER_RESOLVED, tail_fraction
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import (
@@ -35,19 +35,14 @@ class WaveColumns(Observable[MatterWave]):
     flux of momentum through the faces of the box centred on c. It is computed as 1 + <(x - c) .
     dm/dt> / (...), and is 1 in every equilibrium; in two dimensions it is left out."""
 
-    def columns(
-        self,
-        model: MatterWave,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
-        layout, psi = model.transform.layout, fields["psi"]
+    def columns(self, model: MatterWave, fields: Fields, row: Row) -> Columns:
+        layout = model.transform.layout
+        psi = fields["psi"]
         # Rods along z have another virial theorem.
         virial = bool(model.gravity or model.trap) and not model.transform.grid.planar
         values = squared(model.transform.inverse(psi))
-        rho, v = model.real.forward(values), model.turn(values, time)
+        rho = model.real.forward(values)
+        v = model.turn(values, row.time)
         # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
         waves = zip(
             "xyz", model.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True
@@ -59,7 +54,7 @@ class WaveColumns(Observable[MatterWave]):
         evaluated = _measured(
             model, psi, _change(model, psi, v, drift) if virial else None, place, drift
         )
-        a = jnp.float64(1) if model.background is None else model.background.scale_factor(time)
+        a = jnp.float64(1) if model.background is None else model.background.scale_factor(row.time)
         motion = 0.5 * model.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * squared(psi))
         quantum = 0.5 * model.hbar**2 * evaluated.means["quantum"]
         gravity = (
@@ -87,7 +82,7 @@ class WaveColumns(Observable[MatterWave]):
             **by_axis(model.transform.grid, "mean_momentum", momentum),
             **by_axis(model.transform.grid, "center", place),
             "vortex_faces": wave_functions.pierced_faces(model.transform, psi),
-            "edge_energy": edge_energy(model, psi, evaluated.means["density"]),
+            "edge_energy": kinetic_energy_at_edge(model, psi, evaluated.means["density"]),
         }
         if model.background is not None:
             columns["scale_factor"] = a
@@ -104,7 +99,8 @@ def _measured(
     """Box means and the largest density, relative to the centre of mass at `place`, which moves
     with `drift`. `change` is the result of `_change` if the virial ratio is needed, else
     None."""
-    layout, external = model.transform.layout, model.trap
+    layout = model.transform.layout
+    external = model.trap
     inputs = {"psi": psi, "gradient": gradient(layout, psi)}
     if change is not None:
         inputs |= {"change": change, "change_gradient": gradient(layout, change)}
@@ -150,7 +146,8 @@ def _virial(
 ) -> jax.Array:
     """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi)
     - V rho."""
-    psi, change = values["psi"], values["change"]
+    psi = values["psi"]
+    change = values["change"]
     density_rate = 2 * (jnp.conj(psi) * change).real
     total = jnp.zeros_like(density_rate)
     for i in range(3):
@@ -162,10 +159,11 @@ def _virial(
     return total
 
 
-def edge_energy(model: MatterWave, psi: SpectralScalar, density: Number) -> Number:
+def kinetic_energy_at_edge(model: MatterWave, psi: SpectralScalar, density: Number) -> Number:
     """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is
     round-off."""
-    layout, dtype = model.transform.layout, psi.real.dtype
+    layout = model.transform.layout
+    dtype = psi.real.dtype
     noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * model.fastest_drift / model.hbar * density
     return tail_fraction(layout, layout.k_squared(dtype) * squared(psi), noise)
 
@@ -191,7 +189,8 @@ class WaveSpectra(Observable[MatterWave]):
         rate = jnp.where(
             empty, 0, model.hbar * jnp.conj(wave) * slope / jnp.where(empty, 1, modulus)
         )
-        flow, quantum = real.forward(rate.imag), real.forward(rate.real)
+        flow = real.forward(rate.imag)
+        quantum = real.forward(rate.real)
         solenoidal = project(real.layout, flow)
         parts = {"solenoidal": solenoidal, "compressive": flow - solenoidal, "quantum": quantum}
         return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
@@ -209,7 +208,8 @@ class WaveFields(Observable[MatterWave]):
         def velocity(fields: Fields) -> jax.Array:
             """hbar/m Im(psi* grad psi) / |psi|^2, and 0 where the density is 0."""
             psi = fields["psi"]
-            wave, slope = inverse(psi), inverse(gradient(model.transform.layout, psi))
+            wave = inverse(psi)
+            slope = inverse(gradient(model.transform.layout, psi))
             rho = squared(wave)
             empty = rho <= 0
             return jnp.where(

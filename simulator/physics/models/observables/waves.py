@@ -10,26 +10,23 @@ import numpy as np
 
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.observable import Columns, Observable
+from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
-from simulator.spectral import Evaluated, Layout
-from simulator.spectral.arrays import Number, OfModes, OverModes, SpectralScalar, SpectralVector
+from simulator.spectral import Layout
+from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
 
 class RossbyNumber(Observable[IncompressibleFlow]):
     """u_rms / (2 Omega L) of a rotating flow, with the integral scale L."""
 
-    def columns(
-        self,
-        model: IncompressibleFlow,
-        fields: Fields,
-        time: Number,
-        moments: Evaluated,
-        row: Columns,
-    ) -> Columns:
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
         turning = 2 * hypot(*model.rotation)
-        return {"rossby": ratio(row["u_rms"], turning * row["integral_scale"])} if turning else {}
+        return (
+            {"rossby": ratio(row.before["u_rms"], turning * row.before["integral_scale"])}
+            if turning
+            else {}
+        )
 
 
 class InertialWaves(Observable[IncompressibleFlow]):
@@ -109,10 +106,10 @@ def energy_parts(
     coriolis, omega, rise = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
     inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(dtype))
-    velocity, axis = jnp.stack(_in_space(velocity)), _in_space(axis)
-    scaled_curl = (
-        1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k
-    )  # i k x u / |k|
+    velocity = jnp.stack(_in_space(velocity))
+    axis = _in_space(axis)
+    # i k x u / |k|
+    scaled_curl = 1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k
     rising, spinning = (
         jnp.asarray(sum(float(d) * v[i] for i, d in enumerate(axis) if d))
         for v in (velocity, scaled_curl)
