@@ -221,6 +221,27 @@ def remove_tree(path: Path) -> None:
                 path.unlink()
 
 
+@contextlib.contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, which takes the place of `path` at the end of the `with` block.
+    After an exception, `path` is as it was."""
+    new = path.with_name(f"{TEMPORARY}{path.name}")
+    old = path.with_name(f"{TEMPORARY}old-{path.name}")
+    if old.exists() and not path.exists():  # the last process was killed between the two renames
+        old.rename(path)
+    remove_tree(old)
+    remove_tree(new)
+    new.mkdir()
+    try:
+        yield new
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    finally:
+        remove_tree(new)
+    remove_tree(old)
+
+
 def remove_temporaries(folder: Path) -> list[Path]:
     """Remove the temporary files that a killed process left in `folder`; only the writer of
     `folder` calls this."""

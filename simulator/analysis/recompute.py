@@ -1,6 +1,7 @@
 """Rebuilds the states of a run from its snapshots on the available devices, to measure or to render
 them."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from simulator.cluster import discover
 from simulator.config import dump_config, load_config
 from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
-from simulator.files import remove_tree, replace_file
+from simulator.files import replace_file, replaced_folder
 from simulator.measure import KINDS, requested
 from simulator.measure.render import USUAL
 from simulator.physics.models import State
@@ -150,8 +151,9 @@ def analyze_snapshots(
     overrides: Sequence[str | Override] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[str, list[str]]:
-    """Measure every snapshot of the run in `path` into a new folder RUN/analysis. Returns a line
-    about what was written, and one for each kind that the model does not allow.
+    """Measure every snapshot of the run in `path` into a new folder RUN/analysis, which replaces an
+    earlier one when it is complete. Returns a line about what was written, and one for each kind
+    that the model does not allow.
 
     The diagnostics and the series of the named `kinds` are measured (default: the kinds in the
     run's configuration; `all`: every kind that the model allows). Raises UserError if the run has
@@ -173,18 +175,18 @@ def analyze_snapshots(
     recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
     folder = path / FOLDER
     simulation = recomputed.simulation
-    if simulation.cluster.is_first:
-        remove_tree(folder)
-        folder.mkdir()
-        replace_file(folder / CONFIG, dump_config(recomputed.config))
-    output = Output(simulation, folder, cast(Any, None))
     series = tuple(name for name, _, _ in requested(recomputed.config.output))
-    for number, state in enumerate(recomputed.states(), 1):
-        output.take(("diagnostics", *series), state, {})
-        if output.trouble:
-            raise RunFailure(output.trouble)
-        progress(number, len(recomputed.snapshots))
-    output.close()
+    first = simulation.cluster.is_first
+    with replaced_folder(folder) if first else contextlib.nullcontext(folder) as new:
+        if first:
+            replace_file(new / CONFIG, dump_config(recomputed.config))
+        output = Output(simulation, new, cast(Any, None))
+        for number, state in enumerate(recomputed.states(), 1):
+            output.take(("diagnostics", *series), state, {})
+            if output.trouble:
+                raise RunFailure(output.trouble)
+            progress(number, len(recomputed.snapshots))
+        output.close()
     return (
         f"{folder}  {len(recomputed.snapshots)} rows of diagnostics, {', '.join(series)}",
         refused,

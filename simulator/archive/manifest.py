@@ -21,7 +21,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 
 from simulator.archive.seal import ALTERED, Seal
 from simulator.errors import RunFailure, UserError, shown
-from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
+from simulator.files import (
+    TEMPORARY,
+    reason,
+    refusal,
+    remove_tree,
+    sync_folder,
+    write_durably,
+)
 
 FORMAT = "simulator shards"
 VERSION = 1
@@ -302,8 +309,9 @@ def decode(data: bytes, origin: Path) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
-    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program,
-    Damaged if its manifest is missing or altered, or has another step than the folder's name."""
+    Raises UserError if `folder` does not exist, must not be read or is not a snapshot or checkpoint
+    of this program, RunFailure if reading fails, Damaged if its manifest is missing or altered, or
+    has another step than the folder's name."""
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
         raise UserError(f"{folder}: never finished; the next start of its run removes it")
@@ -327,7 +335,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder}: not a snapshot or checkpoint of this program (not a folder)"
         ) from None
     except OSError as error:
-        raise RunFailure(reason(error)) from None
+        raise refusal(error) from None
 
 
 _DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")

@@ -29,12 +29,15 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     force = system.force(memory)
     added = injection(model, fields, time, force)
     residual = memory.residual
+    contents = outputs.contents(model, state)
     if model.budget is not None and model.budget.momentary(model):
         accelerations = system.accelerations(fields, time, memory)
-        row, change, balance = model.budget.row(model, fields, time, accelerations)
+        row, change, balance = model.budget.row(
+            model, fields, time, accelerations
+        ) or outputs.budget_row(model, contents, time, accelerations)
         residual = imbalance(change, added + balance.production, balance.dissipation)
     else:
-        row = outputs.diagnostics(model, outputs.contents(model, state), time)
+        row = outputs.diagnostics(model, contents, time)
     rate = row.pop("rate")
     if system.forcing is not None and model.budget is not None:
         row["injection"] = added

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from fault_support import everything
 from flow_support import flow
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
@@ -12,7 +13,7 @@ from run_support import simulate, write_case
 from tiers import slow
 
 from simulator import open_run
-from simulator.analysis.recompute import rendered_pictures
+from simulator.analysis.recompute import analyze_snapshots, rendered_pictures
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
 from simulator.show import plot_run
@@ -118,6 +119,32 @@ def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(
     shutil.rmtree(tmp_path / "run/snapshots")
     assert main(["analyze", str(tmp_path / "run")]) == 2
     assert "has no snapshot to measure" in capsys.readouterr().err
+
+
+def test_an_analysis_that_does_not_end_leaves_the_earlier_one(finished, tmp_path):
+    """Stopped by Ctrl-C, by a damaged snapshot, or killed: then only a hidden folder is left, which
+    the next analysis removes."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    assert main(["analyze", str(run), "--what", "spectra"]) == 0
+    before = everything(run / "analysis")
+
+    def interrupted(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        analyze_snapshots(run, progress=interrupted)
+    assert everything(run / "analysis") == before
+    (run / ".tmp-analysis").mkdir()
+    (run / "analysis").rename(run / ".tmp-old-analysis")
+    shard = max((run / "snapshots").glob("*/shards/*.h5"))
+    content = shard.read_bytes()
+    shard.write_bytes(content[:100])
+    assert main(["analyze", str(run)]) == 1
+    assert everything(run / "analysis") == before
+    shard.write_bytes(content)
+    assert main(["analyze", str(run)]) == 0
+    assert (run / "analysis" / "transfer.h5").exists() and not [*run.glob(".tmp-*")]
 
 
 def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(finished, capsys):

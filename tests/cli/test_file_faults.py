@@ -90,6 +90,10 @@ class Fault:
 READERS = ("plot", "movie", "report", "analyze")
 WRITERS = (*READERS, "resume", "run", "init", "sweep run", "sweep table")
 PRINTERS = ("status", "verify", "plot", "check", "cite", "init", "sweep table")
+DAMAGED = dict.fromkeys(("plot", "movie", "analyze", "verify"), 1)
+DAMAGED |= {"status": 0} | dict.fromkeys(("report", "cite", "resume"), 2)
+"""The first file that `report`, `cite` and `resume` read is config.yaml, which is refused as a user's
+file is."""
 FAULTS = {
     "read-only": Fault(
         read_only,
@@ -98,18 +102,14 @@ FAULTS = {
     ),
     "unreadable files": Fault(
         unreadable_files,
-        dict.fromkeys(("check", "run", "resume", "cite", "sweep table"), 2)
-        | {"plot": 2, "movie": 1, "report": 2, "analyze": 1, "status": 0, "verify": 1},
+        dict.fromkeys(("check", "run", "resume", "cite", "sweep table", *READERS), 2)
+        | {"status": 0, "verify": 1},
     ),
     "unreadable folder": Fault(
         unreadable_folder, dict.fromkeys(("status", "verify", "resume", "cite", *READERS), 2)
     ),
-    "garbage": Fault(
-        garbage, dict.fromkeys((*READERS, "verify"), 1) | {"status": 0, "cite": 2, "resume": 2}
-    ),
-    "empty": Fault(
-        empty, dict.fromkeys((*READERS, "verify"), 1) | {"status": 0, "cite": 2, "resume": 2}
-    ),
+    "garbage": Fault(garbage, DAMAGED),
+    "empty": Fault(empty, DAMAGED),
     "folders": Fault(
         folders, dict.fromkeys(("status", "cite", "resume", *READERS), 2) | {"verify": 1}
     ),

@@ -14,6 +14,7 @@ from run_support import simulation
 from simulator import Simulation, differentiate
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.physics.models import outputs
 from simulator.physics.models.tendency import fastest
 from simulator.physics.user_function import POINTS, mixing
 from simulator.simulation.advance import Until
@@ -294,3 +295,74 @@ def test_what_is_pointwise(functions, pointwise: bool):
     block = jax.ShapeDtypeStruct((3, *POINTS), jnp.float64)
     for number, function in enumerate(functions):
         assert (mixing(jax.make_jaxpr(function)(block)) is None) == pointwise, number
+
+
+DECAY = """\
+from simulator.equations import Balance, Budget, Equation, FieldMoments, Local
+
+
+class Decayed(Budget):
+    def momentary(self, model):
+        return True
+
+    def balance(self, model, fields):
+        def local(values, points, parameters):
+            return Local({}, means={"energy": values["u"] ** 2 / 2 + values["u"] ** 4 / 4,
+                                    "lost": (values["u"] + values["u"] ** 3) ** 2})
+        means = model.transform.evaluate({"u": fields["u"]}, local).means
+        return Balance(means["energy"], 0.0, means["lost"])
+
+    def work(self, model, fields, forces):
+        def local(values, points, parameters):
+            return Local({}, means={"work": (values["u"] + values["u"] ** 3) * values["force"]})
+        return model.transform.evaluate({"u": fields["u"], "force": forces["u"]}, local).means["work"]
+
+
+class Decay(Equation):
+    \"\"\"u_t = -(u + u^3), the gradient descent of <u^2 / 2 + u^4 / 4>.\"\"\"
+
+    evolved = ("u",)
+    budget = Decayed()
+    has = (FieldMoments(), budget)
+
+    def products(self, values):
+        return {"u": -values["u"] - values["u"] ** 3}
+"""
+FORCED = """
+forcing: {kind: python, path: start.py, function: push}
+"""
+
+
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("count", ["count: 1", "count: 2"])
+def test_a_momentary_budget_needs_no_row(tmp_path, forced: bool, count: str):
+    """The energy is the box mean of a function of u = sin x at a point, which is no sum over modes.
+    The grid holds u^3, so that dE/dt of the equations is to round-off the work, of which <s^2> + <s^4>
+    = 1/2 + 3/8 is that of sin x, less the dissipation <s^2> + 2 <s^4> + <s^6>."""
+    case = CASE.replace("  parameters: {viscosity: 0.05}\n", "").replace("Burgers", "Decay")
+    push = "def push(x, y, z, t):\n    return {'u': 0.3 * jnp.sin(x) + 0 * y * z}\n"
+    path = written(
+        tmp_path, ("count: 2", count), code=DECAY, case=case + (FORCED if forced else "")
+    )
+    (tmp_path / "start.py").write_text(START + push)
+    decay = simulation(path)
+    row = decay.diagnostics(decay.state)
+    assert abs(float(row["budget_residual"])) < 1e-14
+    if forced:
+        assert float(row["injection"]) == pytest.approx(0.3 * (1 / 2 + 3 / 8), rel=1e-14)
+    *_, change, balance = outputs.budget_row(decay.model, decay.state.fields, 0.0, None)
+    assert float(balance.dissipation) == pytest.approx(1 / 2 + 2 * 3 / 8 + 5 / 16, rel=1e-14)
+    assert float(change) == pytest.approx(-float(balance.dissipation), rel=1e-14)
+
+
+def test_a_momentary_budget_of_split_steps_defines_its_row(tmp_path, capsys):
+    code = DECAY.replace("import Balance,", "import SplitEquation, Balance,")
+    code = code.replace("class Decay(Equation)", "class Decay(SplitEquation)").replace(
+        '    def products(self, values):\n        return {"u": -values["u"] - values["u"] ** 3}\n',
+        "    def flow(self, values, points, time, duration):\n        return {}\n",
+    )
+    case = CASE.replace("  parameters: {viscosity: 0.05}\n", "").replace("Burgers", "Decay")
+    case = case.replace("rk2", "kick_drift_kick").replace("8, 8]}", "8, 8], dealias: none}")
+    assert main(["check", str(written(tmp_path, code=code, case=case))]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a momentary budget of a SplitEquation has to define row, because the rates" in line

@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from simulator.physics.models.cosmology import in_units
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.state import State
-from simulator.physics.models.tendency import fastest
+from simulator.physics.models.tendency import fastest, linear_terms, tendency
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OfModes, PhysicalField, PointValues, Spectrum
 from simulator.spectral.bins import shell_spectra
@@ -116,6 +118,30 @@ def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
     if "rate" in evaluated.maxima and model.closure is None:
         return {**row, "rate": model.step_limit.rate(model, evaluated.maxima, fields)}
     return {**row, "rate": fastest(model, fields, time)}
+
+
+def budget_row(
+    model: Equation, fields: Any, time: Number, accelerations: Fields | None
+) -> BudgetRow:
+    """The row of a momentary budget that defines none itself: d energy / dt is the slope of the
+    energy by the fields times their rates."""
+    assert model.budget is not None
+    budget = model.budget
+
+    def energy(evolved: Fields) -> tuple[Number, Balance]:
+        balance = budget.balance(model, {**fields, **evolved})
+        return balance.energy, balance
+
+    evolved = {name: fields[name] for name in model.fields}
+    value, slopes_of, balance = jax.vjp(energy, evolved, has_aux=True)
+    (slopes,) = slopes_of(jnp.ones_like(value))
+    explicit, _ = tendency(model, fields, time, accelerations)
+    linear = linear_terms(model)
+    change = jnp.float64(0)
+    for name, field in evolved.items():
+        rate = explicit[name] + linear[name] * field
+        change += (slopes[name] * rate).real.astype(jnp.float64).sum()
+    return BudgetRow(diagnostics(model, fields, time), change, balance)
 
 
 def resolution_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:

@@ -21,6 +21,7 @@ from simulator.physics.models.equation import (
     parameters_of,
 )
 from simulator.physics.models.misspelling import refuse_misspelling
+from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.tendency import pointwise
@@ -175,6 +176,18 @@ class _Check:
             if jnp.shape(value) or jnp.iscomplexobj(value) or not name.isidentifier():
                 given = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
                 self._refuse("quantities", f"{given}; real numbers are needed")
+
+        budget = model.budget
+        if (
+            isinstance(model, SplitEquation)
+            and budget is not None
+            and budget.momentary(model)
+            and type(budget).row is Budget.row
+        ):
+            raise UserError(
+                f"{self._path}: {type(budget).__name__}: a momentary budget of a SplitEquation has to "
+                "define row, because the rates of its fields are not known"
+            )
 
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)

@@ -15,6 +15,16 @@ class Balance(NamedTuple):
     dissipation: Number
 
 
+class BudgetRow(NamedTuple):
+    """A row of output with a budget at one time."""
+
+    columns: Columns
+    """The columns of diagnostics."""
+    change: Number
+    """d energy / dt of the equations on this grid, with the accelerations of a forcing."""
+    balance: Balance
+
+
 class Budget(Observable[Model]):
     """The energy budget of an equation."""
 
@@ -33,7 +43,6 @@ class Budget(Observable[Model]):
 
     def row(
         self, model: Model, fields: Fields, time: Number, accelerations: Fields | None
-    ) -> tuple[Columns, Number, Balance]:
-        """For a `momentary` budget the columns of diagnostics; dE/dt of the equations on this grid,
-        with the accelerations of a forcing; and the `balance`."""
-        raise TypeError(f"{type(self).__name__} does not define row")
+    ) -> BudgetRow | None:
+        """The row of a `momentary` budget that shares evaluations; None for `outputs.budget_row`."""
+        return None

@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.damping import Drag, damping_rate, diffusive_terms
@@ -12,8 +11,7 @@ from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
-from simulator.physics.models.outputs import diagnostics
-from simulator.physics.models.tendency import linear_terms, tendency
+from simulator.physics.models.tendency import linear_terms
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import squared
@@ -47,20 +45,6 @@ class EnergyBudget(Budget[AnyFlow]):
         inner = model.transform.layout.inner
         weights = {n: w for n, w in model.energy_weights.items() if n in forces}
         return jnp.asarray(sum(w * inner(fields[n], forces[n]).sum() for n, w in weights.items()))
-
-    def row(
-        self, model: AnyFlow, fields: Fields, time: Number, accelerations: Fields | None
-    ) -> tuple[Columns, Number, Balance]:
-        rates = tendency(model, fields, time, accelerations)[0]
-        linear = linear_terms(model)
-        rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
-
-        def energy(fields: Fields) -> tuple[jax.Array, Balance]:
-            balance = self.balance(model, fields)
-            return balance.energy, balance
-
-        _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
-        return diagnostics(model, fields, time), change, balance
 
     def columns(self, model: AnyFlow, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout

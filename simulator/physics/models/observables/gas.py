@@ -21,7 +21,7 @@ from simulator.physics.models.equation import with_parameters
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.gas_limit import momentum_at_edge
 from simulator.physics.models.kinds import Gas
-from simulator.physics.models.observables.budget import Balance, Budget
+from simulator.physics.models.observables.budget import Balance, Budget, BudgetRow
 from simulator.physics.models.observables.modes import energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
@@ -145,7 +145,7 @@ class GasBudget(Budget[Gas]):
         fields: Fields,
         time: Number,
         accelerations: Fields | None,
-    ) -> tuple[Columns, Number, Balance]:
+    ) -> BudgetRow:
         """One evaluation at the points gives the diagnostics, the rates of the fields and the
         change of energy."""
         layout = model.transform.layout
@@ -171,7 +171,8 @@ class GasBudget(Budget[Gas]):
         change = change + layout.inner(rates["density"], model.potential(fields["density"]))
         momentum = layout.at_zero(fields["momentum"]).real
         production = sum(a * p for a, p in zip(model.pull, momentum, strict=True))
-        return columns, change, Balance(columns["energy"], production, columns["dissipation"])
+        balance = Balance(columns["energy"], production, columns["dissipation"])
+        return BudgetRow(columns, change, balance)
 
 
 def has_virial(model: Gas) -> bool:
