@@ -216,7 +216,7 @@ def cite_command(args: argparse.Namespace) -> int:
 
 
 _PROGRAM = """@software{simulator,
-  title = {simulator: distributed pseudo-spectral simulations of fluids and self-gravitating matter},
+  title = {simulator: Pseudo-spectral fluids and self-gravitating matter in a periodic box, on JAX, under Slurm},
   version = {%s}
 }"""
 
