@@ -1,6 +1,7 @@
 """Hooks of mkdocs: the order of the pages, the generated pages, the gallery, and formulas."""
 
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from mkdocs.structure.files import File, Files
 
 from simulator.cli import build_parser
 from simulator.cli.about import GENERATED, page_text, sections
+from simulator.cli.notebook import has_python, notebook
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,13 +28,22 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     for name in GENERATED:
         files.append(File.generated(config, f"{name}.md", content=page_text(name, build_parser())))
+    for name in sections()["Tutorials"]:
+        if has_python(text := page_text(name, build_parser())):
+            book = json.dumps(notebook(text), indent=1)
+            files.append(File.generated(config, f"{name}.ipynb", content=book))
     for picture in sorted((ROOT / "outputs" / "gallery").glob("*.png")):
         files.append(File.generated(config, f"gallery/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Sets the blocks of LaTeX as MathML, which browsers draw without scripts or fonts of ours."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Sets the blocks of LaTeX as MathML, which browsers draw without scripts or fonts of ours, and
+    links tutorials to their notebooks."""
+    uri = page.file.src_uri
+    if uri.startswith("tutorials/") and has_python(markdown):
+        book = uri.removeprefix("tutorials/").removesuffix(".md")
+        markdown += f"\n\n[This page as a notebook]({book}.ipynb)\n"
 
     def formula(block: re.Match[str]) -> str:
         return f'<div class="formula">{convert(block[1].strip(), display="block")}</div>'

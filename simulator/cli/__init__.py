@@ -40,6 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "report": "draw",
         "analyze": "look",
         "verify": "look",
+        "environment": "look",
     },
     "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
     "cluster": {"submit": "run", "doctor": "doctor"},

@@ -129,13 +129,18 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
     "show the documentation, also without a network",
     arg("page PAGE", "a page's name, or the last part of it", nargs="?"),
     arg("--list", "list the pages", action="store_true"),
+    arg("--notebook", "print the page as a Jupyter notebook", action="store_true"),
 )
 def docs_command(args: argparse.Namespace) -> int:
     """Show a page of the documentation. In a terminal it is formatted, in a pipe it is Markdown. Without PAGE, show
     the first page.
 
-    example: simulator docs guide/restart"""
+    example: simulator docs guide/restart
+      simulator docs tutorials/soliton --notebook > soliton.ipynb"""
+    import json
+
     from simulator.cli import build_parser
+    from simulator.cli.notebook import has_python, notebook
 
     parser = build_parser()
     if args.list:
@@ -146,7 +151,15 @@ def docs_command(args: argparse.Namespace) -> int:
             for name in members:
                 print(f"  {name:26}{page_title(page_text(name, parser))}")
         return 0
-    text = page_text(page_named(args.page), parser) if args.page else page_text("index", parser)
+    name = page_named(args.page) if args.page else "index"
+    text = page_text(name, parser)
+    if args.notebook:
+        if not has_python(text):
+            raise UserError(
+                f"simulator docs: {name} has no Python to execute; leave --notebook out"
+            )
+        print(json.dumps(notebook(text), indent=1))
+        return 0
     text = re.sub(r"^::: (\S+)((?:\n    .*)*)$", _described, text, flags=re.M)
     if not sys.stdout.isatty():
         print(text)
@@ -216,7 +229,7 @@ def cite_command(args: argparse.Namespace) -> int:
 
 
 _PROGRAM = """@software{simulator,
-  title = {simulator: distributed pseudo-spectral simulations of fluids and self-gravitating matter},
+  title = {simulator: Pseudo-spectral fluids and self-gravitating matter in a periodic box, on JAX, under Slurm},
   version = {%s}
 }"""
 

@@ -1,4 +1,4 @@
-"""The commands that inspect runs: `status`, `verify`, `analyze`."""
+"""The commands that inspect runs: `status`, `verify`, `environment`, `analyze`."""
 
 import argparse
 import sys
@@ -86,6 +86,33 @@ def verify_command(args: argparse.Namespace) -> int:
     what = f"{problems} wrong" if problems else "all good"
     print(f"{count} snapshots and checkpoints, {files} files: {what}")
     return 1 if problems else 0
+
+
+@command(
+    "print what recreates the installation of a run",
+    arg("run RUN", "the run's folder", type=Path),
+)
+def environment_command(args: argparse.Namespace) -> int:
+    """Print the installation that computed a run, as a requirements file for pip: the exact version of every package,
+    and as comments Python, the commit of the checkout and the commands. Of several starts it is that of the last.
+
+    example: simulator environment outputs/taylor_green > requirements.txt"""
+    from simulator.simulation import provenance
+
+    start = provenance.read(args.run)
+    if not {"started", "versions", "host"} <= start.keys():
+        raise UserError(f"{args.run}: records no start of a run (no readable {provenance.NAME})")
+    print(f"# the installation that computed {args.run}")
+    print("\n".join(provenance.installation(start)))
+    others = {
+        f"{name} {earlier['versions'][name]}"
+        for earlier in start.get("earlier", ())
+        for name in earlier["versions"].keys() & start["versions"].keys()
+        if earlier["versions"][name] != start["versions"][name]
+    }
+    if others:
+        print(f"earlier starts had {', '.join(sorted(others))}", file=sys.stderr)
+    return 0
 
 
 @command(

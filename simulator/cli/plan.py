@@ -17,9 +17,9 @@ from simulator.errors import UserError
     arg("--nodes N", "instead: the number of nodes, as in simulator submit", type=int),
     arg(
         "--device NAME",
-        "kind of device: v100, a100-40, a100-64, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654"
-        ", or here (default), which measures this machine. If JAX's plugin for a GPU is installed, programs are "
-        "compiled for that GPU, also on a machine without it",
+        "kind of device: v100, a100-40, a100-64, a100-80, h100, h200, gh200, b200, gb200, b300, mi250x, mi300x, "
+        "mi300a, epyc-7763, epyc-9654, or here (default), which measures this machine. If JAX's plugin for a GPU is "
+        "installed, programs are compiled for that GPU, also on a machine without it",
         default="here",
     ),
     arg("--steps N", "number of steps of the run, if dt follows from the flow", type=int),

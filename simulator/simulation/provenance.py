@@ -1,5 +1,5 @@
 """`RUN/provenance.json`: versions, commit, host and devices of a run, so that it can be identified
-and repeated."""
+and repeated; and the installation that a record describes, as a list for pip."""
 
 import platform
 import subprocess
@@ -14,7 +14,7 @@ from simulator.files import UNRECORDED, Journal, read_json, replace_json
 from simulator.words import version_of
 
 NAME = "provenance.json"
-_PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")
+_TOOLS = {"test", "docs", "dev", "readers"}  # Extras that no run uses.
 
 
 def collect(
@@ -33,7 +33,11 @@ def collect(
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(command),
-        "versions": {"python": platform.python_version(), **{p: version_of(p) for p in _PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            "simulator": version_of(),
+            **required_packages(),
+        },
         "git": git_state(Path(__file__).parent),
         "host": {
             "name": platform.node(),
@@ -58,6 +62,74 @@ def record_start(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECO
 def read(folder: Path) -> dict[str, Any]:
     """The recorded provenance; empty if there is none."""
     return read_json(folder / NAME)
+
+
+def required_packages() -> dict[str, str]:
+    """Versions of this package and of all installed packages that it requires, directly or through
+    others, sorted by name; without tools for tests and documentation. Empty if this package is not
+    installed."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    versions: dict[str, str] = {}
+    visited: set[tuple[str, frozenset[str]]] = set()
+
+    def visit(name: str, extras: frozenset[str]) -> None:
+        if (name, extras) in visited:
+            return
+        visited.add((name, extras))
+        try:
+            about = metadata(name)
+        except PackageNotFoundError:  # of an extra that is not installed
+            return
+        versions[name] = about["Version"]
+        for requirement in map(Requirement, about.get_all("Requires-Dist") or ()):
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *extras)):
+                visit(canonicalize_name(requirement.name), frozenset(requirement.extras))
+
+    try:
+        extras = metadata("simulator").get_all("Provides-Extra") or ()
+    except PackageNotFoundError:
+        return {}
+    visit("simulator", frozenset(extras) - _TOOLS)
+    return dict(sorted(versions.items()))
+
+
+def installation(start: Mapping[str, Any]) -> list[str]:
+    """The installation of a start as lines of a requirements file for pip. Comments name Python, the
+    commit of the checkout and the commands that install the same again."""
+    packages = {name: v for name, v in start["versions"].items() if v != "unknown"}
+    python = packages.pop("python")
+    version = packages.pop("simulator", "unknown")
+    git = start.get("git")
+    devices = start.get("devices", {})
+    lines = [
+        f"# start of {start['started']} on {devices.get('count')} {devices.get('platform')} devices",
+        f"# Python {python}, {start['host']['system']}",
+        f"# simulator {version}",
+    ]
+    if git and git["dirty"] is None:
+        lines.append("# git did not answer at that start: files may differ from the commit")
+    if git and git["dirty"]:
+        lines.append(f"# files that differed from the commit: {', '.join(git['changed'])}")
+    if "pydantic" not in packages:
+        lines.append("# recorded by a version that listed only these packages; pip picks others")
+    checkout = (
+        [f"git checkout {git['commit']}", "pip install --no-deps --editable ."]
+        if git
+        else [f"pip install --no-deps WHEEL_OF_SIMULATOR_{version}"]
+    )
+    commands = [
+        f"python{'.'.join(python.split('.')[:2])} -m venv .venv",
+        ". .venv/bin/activate",
+        "pip install -r THIS_FILE",
+        *checkout,
+    ]
+    lines += ["# to install it again:", *(f"#   {command}" for command in commands)]
+    return [*lines, *(f"{name}=={version}" for name, version in packages.items())]
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

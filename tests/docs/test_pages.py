@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ CALLS = [
 def test_commands_are_understood(block: Block, command: str):
     """Every command has only options that exist, and names only files that do."""
     words = shlex.split(command.replace("$i", "0"), comments=True)
-    words = words[: words.index("|")] if "|" in words else words
+    words = list(takewhile(lambda word: word not in ("|", ">"), words))
     starts = [
         i
         for i, word in enumerate(words)

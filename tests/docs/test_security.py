@@ -79,6 +79,7 @@ def test_reading_a_run_executes_nothing_of_it(tmp_path: Path, capsys):
         ["movie", str(run), "--field", "speed", "--output", str(tmp_path / "speed.gif")],
         ["report", str(run)],
         ["cite", str(run)],
+        ["environment", str(run)],
     ):
         assert main(arguments) == 0, capsys.readouterr()
     assert open_run(run).snapshots[-1]["velocity"][...].shape[0] == 3

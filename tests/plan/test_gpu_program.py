@@ -188,7 +188,7 @@ def test_exchanges_overlap_transforms_and_narrow_ones_send_half():
     assert half.bytes < 1.02 * full.bytes
 
 
-@pytest.mark.parametrize("name", ["v100", "a100-80", "h200", "b200"])
+@pytest.mark.parametrize("name", ["v100", "a100-80", "h200", "gh200", "b200", "gb200", "b300"])
 def test_every_described_gpu_is_compiled_for(name: str):
     """Traffic is the program's; it hardly depends on the device."""
     config = config_of("navier_stokes", "grid.shape=64,64,64")

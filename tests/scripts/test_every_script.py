@@ -47,6 +47,7 @@ SMALLEST: dict[str, list[str]] = {
     "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],
     "mutants": ["cover", "--tests", str(ROOT / "tests/test_files.py")],
     "performance": ["--check"],
+    "release": ["metadata", "."],
     "scaling": [str(ROOT / "configs/taylor_green.yaml"), "--device", "h100", "--most", "2"],
     "softening": ["softening.png"],
     "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
