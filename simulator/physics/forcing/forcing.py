@@ -1,7 +1,7 @@
 """The contract of a forcing, steady forces made of few modes, and the force of a user's
 function."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from simulator.physics.models import Equation, Fields
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local, Transform
+from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
 
@@ -99,7 +100,9 @@ class PythonForcing(Forcing):
         time = jax.ShapeDtypeStruct((), jnp.float64)
         jax.eval_shape(self._values, (one, one, one), time, self._varied)
 
-    def _values(self, points: Any, time: Number, varied: Mapping[str, Any]) -> PointValues:
+    def _values(
+        self, points: Sequence[jax.Array], time: Number, varied: Mapping[str, Any]
+    ) -> PointValues:
         """Accelerations at the points; `varied` are parameters with other values."""
         function = replace(self._function, parameters={**self._function.parameters, **varied})
         found = function(*self.transform.grid.seen(points), time)
@@ -131,7 +134,9 @@ class PythonForcing(Forcing):
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
-        def force(values, points, given) -> Local:
+        def force(
+            values: PointValues, points: GridPoints, given: tuple[Number, Mapping[str, jax.Array]]
+        ) -> Local:
             return Local(self._values(points, *given))
 
         # `evaluate` needs an input field, although only the points are used; one component costs

@@ -20,12 +20,7 @@ from simulator.spectral import Grid, Transform
 
 
 class StartFiles(ParticleFiles, Protocol):
-    """Opens the files that an initial condition names; passed in by the run, which keeps a copy of
-    each file."""
-
-    def read(self, path: str) -> bytes:
-        """The contents of a file."""
-        ...
+    """Opens the files that an initial condition names."""
 
     def snapshot(self, path: str) -> "Stored":
         """A snapshot or checkpoint of a run."""
@@ -201,7 +196,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                     )
             return 0.0
 
-        def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:
+        def build_for(self, model: Equation, files: StartFiles) -> dict[str, Any]:
             if not isinstance(model, Composite):
                 raise UserError("kind: composite needs model.kind: composite")
             given = self.settings.components

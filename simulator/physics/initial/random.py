@@ -191,7 +191,10 @@ def noise(
 
 
 def _made(
-    transform: Transform, draw: Callable[..., SpectralField], *given: Any, mean: Any = None
+    transform: Transform,
+    draw: Callable[..., SpectralField],
+    *given: Any,
+    mean: float | tuple[float, ...] | None = None,
 ) -> SpectralField:
     """The field `draw(layout, *given)`, compiled, with a uniform part `mean`, if it is given, in
     place of its own."""

@@ -1,7 +1,7 @@
 """A homogeneous state, and a plane wave of density on it."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,11 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged
+from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
@@ -102,7 +104,7 @@ class JeansWave(Initial):
 
     Settings = JeansWaveSettings
 
-    def build_for(self, model: Any, files: StartFiles) -> Fields:
+    def build_for(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         transform = model.transform
         if model.jeans_frequency_squared is None:
@@ -121,7 +123,7 @@ class JeansWave(Initial):
             drift = -growth * s.amplitude / k2 * jnp.sin(phase)
             velocity = [jnp.broadcast_to(q * drift, shape) for q in k]
             density = s.density * (1 + wave)
-            if "psi" in model.fields:
+            if isinstance(model, SchrodingerPoisson):
                 # v = (hbar/m) grad S, and div v = -delta_t.
                 velocity_phase = growth * wave / (k2 * model.hbar)
                 return {"psi": jnp.sqrt(density) * jnp.exp(1j * velocity_phase)}

@@ -1,10 +1,11 @@
 """Taylor-Green, ABC and Orszag-Tang flows, which consist of few modes."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Int
 
 from simulator.errors import UserError
@@ -20,7 +21,7 @@ class Waves:
     """Coefficients of sin(n X), cos(n X) and 1 along one axis, X = 2 pi x / L. A field is a product
     over the axes."""
 
-    def __init__(self, layout: Layout, dtype):
+    def __init__(self, layout: Layout, dtype: DTypeLike):
         self._layout = layout
         self._dtype = jnp.result_type(dtype, jnp.complex64)
         self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
@@ -62,7 +63,7 @@ def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVe
     return w.vector(along_x, along_y, jnp.zeros_like(along_x))
 
 
-def arnold_beltrami_childress(w: Waves, settings: Any) -> SpectralVector:
+def arnold_beltrami_childress(w: Waves, settings: "AbcSettings") -> SpectralVector:
     """F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
     a, b, c = (settings.amplitude * value for value in (settings.A, settings.B, settings.C))
     return w.vector(

@@ -1,9 +1,9 @@
 """The description of a field: components, transform and units, for all code that stores, measures
 or draws it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,10 @@ from simulator.spectral.arrays import SpectralScalar, SpectralVector
 __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
 VECTOR = ("x", "y", "z")
+
+MatterFields = Mapping[str, Any]
+"""The fields of a composite or of one of its components: coefficients, sets of particles
+(`ParticleSet`) and numbers of the memory, by name."""
 
 
 def constant(vector: Sequence[float], dtype: jnp.dtype) -> Float[np.ndarray, "d 1 1 1"]:

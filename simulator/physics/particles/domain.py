@@ -206,7 +206,9 @@ class Domain:
         `below` ghost planes. To be called inside shard_map."""
         return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
 
-    def after(self, array: Any, before: jax.Array, place: PartitionSpec | None = None) -> Any:
+    def after(
+        self, array: jax.Array | Combination, before: jax.Array, place: PartitionSpec | None = None
+    ) -> Any:
         """The function `after` for arrays of particles, which are distributed over all devices, or
         for the last array of a combination; `before` may also be a number, or values (x, y, z) on
         the grid, or any array with its distribution `place`."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
 from simulator.physics.models.density import center, density_power
-from simulator.physics.models.fields import DerivedField
+from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.kinds import Mixture
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, Spectrum
@@ -25,14 +24,14 @@ kick before."""
 
 
 class AllMatter(Observable[Mixture]):
-    def trouble(self, model: Mixture, fields: Any) -> tuple[str, str] | None:
+    def trouble(self, model: Mixture, fields: MatterFields) -> tuple[str, str] | None:
         """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         for name, part in model.parts.items():
             if (reason := part.trouble(model.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
 
-    def columns(self, model: Mixture, fields: Any, row: Row) -> Columns:
+    def columns(self, model: Mixture, fields: MatterFields, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
         pressure, interaction, traps. The potential energy of a component is half the mean of its
@@ -101,7 +100,7 @@ class AllMatter(Observable[Mixture]):
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
-    def spectra(self, model: Mixture, fields: Any) -> dict[str, Spectrum]:
+    def spectra(self, model: Mixture, fields: MatterFields) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
         left in."""

@@ -23,6 +23,7 @@ from simulator.spectral.arrays import (
     Spectrum,
 )
 from simulator.spectral.operators import gradient, project, squared
+from simulator.spectral.transform import Tree
 
 
 class WaveColumns(Observable[MatterWave]):
@@ -105,7 +106,7 @@ def _measured(
     if change is not None:
         inputs |= {"change": change, "change_gradient": gradient(layout, change)}
 
-    def local(values, points: Points, parameters) -> Local:
+    def local(values: PointValues, points: Points, parameters: Tree) -> Local:
         wave = values["psi"]
         density = squared(wave)
         slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
