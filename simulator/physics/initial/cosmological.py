@@ -49,7 +49,7 @@ class ZeldovichWave(Initial):
 
     Settings = ZeldovichWaveSettings
 
-    def build_for(self, model: Equation, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         if "momentum" not in model.fields:
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s = self.settings
@@ -127,7 +127,7 @@ class Cosmological(Initial):
 
     Settings = CosmologicalSettings
 
-    def build_for(self, model: Equation, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         wave = wave_model(model, "cosmological")
         background = self._background(wave)
         power = self._power(wave, wave.real.layout, files)

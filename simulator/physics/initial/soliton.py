@@ -96,7 +96,7 @@ class Soliton(Initial):
 
     Settings = SolitonSettings
 
-    def build_for(self, model: Equation, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton")
         return {
@@ -113,7 +113,7 @@ class SolitonMerger(Initial):
 
     Settings = MergerSettings
 
-    def build_for(self, model: Equation, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton_merger")
         box = np.array(wave.transform.grid.box)

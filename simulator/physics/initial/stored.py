@@ -56,7 +56,7 @@ class SnapshotStart(Initial):
             )
         return time
 
-    def build_for(self, model: Equation, files: StartFiles) -> Any:
+    def build(self, model: Equation, files: StartFiles) -> Any:
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
         if not model.fields:
             return particles

@@ -1,6 +1,5 @@
 """A homogeneous state, and a plane wave of density on it."""
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import jax
@@ -35,10 +34,10 @@ class Uniform(Initial):
 
     Settings = UniformSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
+        transform = model.transform
+        wanted = model.initial_shapes
         if "velocity" not in wanted and any(s.velocity):
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
@@ -104,7 +103,7 @@ class JeansWave(Initial):
 
     Settings = JeansWaveSettings
 
-    def build_for(self, model: Equation, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         transform = model.transform
         if model.jeans_frequency_squared is None:

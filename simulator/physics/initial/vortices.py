@@ -1,6 +1,6 @@
 """Taylor-Green, ABC and Orszag-Tang flows, which consist of few modes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, only, three_dimensional
 from simulator.physics.initial.random import WithRandomFields, add_random_fields
+from simulator.physics.models import Equation
 from simulator.settings import Real, Settings
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OverModes, SpectralVector
@@ -107,13 +108,13 @@ class TaylorGreenStart(Initial):
 
     Settings = TaylorGreenStartSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        only("velocity", wanted, "taylor_green")
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        only("velocity", model, "taylor_green")
         a = self.settings.amplitude
-        flow = of_modes(transform, lambda w: {"velocity": taylor_green(w, transform, a)})
-        return add_random_fields(transform, self.settings, wanted, files, flow)
+        flow = of_modes(
+            model.transform, lambda w: {"velocity": taylor_green(w, model.transform, a)}
+        )
+        return add_random_fields(model, self.settings, files, flow)
 
 
 class AbcStartSettings(AbcSettings, WithRandomFields):
@@ -130,15 +131,13 @@ class AbcStart(Initial):
 
     Settings = AbcStartSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        only("velocity", wanted, "abc")
-        three_dimensional(transform, "abc")
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        only("velocity", model, "abc")
+        three_dimensional(model.transform, "abc")
         flow = of_modes(
-            transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
+            model.transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
         )
-        return add_random_fields(transform, self.settings, wanted, files, flow)
+        return add_random_fields(model, self.settings, files, flow)
 
 
 class OrszagTangSettings(Settings):
@@ -161,13 +160,12 @@ class OrszagTang(Initial):
 
     Settings = OrszagTangSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        only("velocity", wanted, "orszag_tang")
-        only("magnetic", wanted, "orszag_tang")
-        dimensions = self.settings.dimensions or len(transform.grid.axes)
-        if dimensions > len(transform.grid.axes):
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        only("velocity", model, "orszag_tang")
+        only("magnetic", model, "orszag_tang")
+        axes = len(model.transform.grid.axes)
+        dimensions = self.settings.dimensions or axes
+        if dimensions > axes:
             raise UserError(
                 "dimensions: 3 needs three dimensions, and grid.shape has two; leave it out"
             )
@@ -185,4 +183,4 @@ class OrszagTang(Initial):
                 "magnetic": w.vector(b * (-2 * twice + z), b * (2 * x + z), along_z),
             }
 
-        return of_modes(transform, fields)
+        return of_modes(model.transform, fields)
