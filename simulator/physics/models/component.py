@@ -16,9 +16,6 @@ from pydantic import AfterValidator
 from simulator.errors import UserError, shown
 from simulator.physics.models.cosmology import CosmologySettings, UnitsName
 from simulator.physics.models.fields import (
-    DENSITY,
-    MOMENTUM,
-    PSI,
     DerivedField,
     Fields,
     FieldSpec,
@@ -179,6 +176,7 @@ class FieldComponent(Component):
         """`model(G)` makes the model of this matter alone with the gravitational constant G."""
         self.alone = model(gravity.constant)
         self.free = model(0.0)
+        self.fields = tuple(self.free.fields.values())
 
     def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         return diagnostics(self.free, fields, time)
@@ -216,7 +214,6 @@ class GasComponent(FieldComponent):
     m - dt rho grad Phi, which is exact because the density stays constant."""
 
     Settings = GasComponentSettings
-    fields = (DENSITY, MOMENTUM)
 
     def __init__(
         self,
@@ -305,7 +302,6 @@ class WaveComponent(FieldComponent):
     exact."""
 
     Settings = WaveComponentSettings
-    fields = (PSI,)
 
     def __init__(
         self,

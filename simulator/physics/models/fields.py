@@ -13,6 +13,7 @@ from jaxtyping import Float
 from simulator.errors import UserError
 from simulator.spectral import Fields, Grid, Transform
 from simulator.spectral.arrays import SpectralScalar, SpectralVector
+from simulator.spectral.operators import squared
 
 __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
@@ -95,17 +96,19 @@ class DerivedField(NamedTuple):
     values: Callable[[Fields], jax.Array]  # Values (component, x, y, z), zero in padding.
 
 
+def magnitude(vector: Callable[[Fields], jax.Array]) -> Callable[[Fields], jax.Array]:
+    """|v| of the vector whose values a function gives."""
+    return lambda fields: jnp.sqrt(squared(vector(fields)))
+
+
 def by_name(*derived: DerivedField) -> dict[str, DerivedField]:
     """Derived fields by the names of their specifications."""
     return {field.spec.name: field for field in derived}
 
 
 VELOCITY = FieldSpec("velocity", VECTOR, solenoidal=True, units="length/time")
-MAGNETIC = FieldSpec("magnetic", VECTOR, solenoidal=True, units="length/time")
-BUOYANCY = FieldSpec("buoyancy", units="length/time^2")
+MATTER_VELOCITY = replace(VELOCITY, solenoidal=False)
 DENSITY = FieldSpec("density", units="mass/length^3")
-MOMENTUM = FieldSpec("momentum", VECTOR, units="mass/(length^2 time)")
-PSI = FieldSpec("psi", complex=True, units="(mass/length^3)^(1/2)")
 VORTICITY = FieldSpec("vorticity", VECTOR, units="1/time", axial=True)
 VORTICITY_MAGNITUDE = FieldSpec("vorticity_magnitude", units="1/time")
 DISSIPATION_RATE = FieldSpec("dissipation_rate", units="length^2/time^3")

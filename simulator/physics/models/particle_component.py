@@ -18,6 +18,7 @@ from simulator.physics.models.component import (
     Work,
 )
 from simulator.physics.models.cosmology import Background
+from simulator.physics.models.density import by_axis
 from simulator.physics.models.fields import DENSITY, DerivedField, MatterFields, by_name
 from simulator.physics.models.kinds import Potential
 from simulator.physics.particles.assignment import Assignment, Scheme, cloud, compensated_cloud
@@ -250,15 +251,16 @@ class ParticleComponent(Component):
         velocity = particles.records["velocity"]
         mass = jnp.where(particles.valid, particles.records["mass"], 0)
         kinetic = 0.5 * (mass * (velocity**2).sum(0)).sum() / volume
-        whole = mass.sum()
+        total = mass.sum()
+        fastest = jnp.where(particles.valid, (velocity**2).sum(0), 0).max()
         momentum = (mass * velocity).sum(-1) / volume
         return {
             "energy": kinetic,
             "kinetic_energy": kinetic,
-            "mass": whole,
-            "max_speed": jnp.sqrt(jnp.where(particles.valid, (velocity**2).sum(0), 0).max()),
-            "shot_noise": volume * (mass**2).sum() / whole**2,
-            **{f"mean_momentum_{axis}": momentum[i] for i, axis in enumerate("xyz")},
+            "mass": total,
+            "max_speed": jnp.sqrt(fastest),
+            "shot_noise": volume * (mass**2).sum() / total**2,
+            **by_axis(self.transform.grid, "mean_momentum", momentum),
         }
 
     def derived(self) -> Mapping[str, DerivedField]:

@@ -1,7 +1,6 @@
 """What is measured of a wave function: energies, spectra, fields, vortices."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -222,10 +221,8 @@ class WaveFields(Observable[MatterWave]):
 
         return specs.by_name(
             DerivedField(specs.DENSITY, density),
-            DerivedField(
-                replace(specs.VELOCITY.on(model.transform.grid), solenoidal=False), velocity
-            ),
-            DerivedField(specs.SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            DerivedField(specs.MATTER_VELOCITY.on(model.transform.grid), velocity),
+            DerivedField(specs.SPEED, specs.magnitude(velocity)),
             DerivedField(specs.PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
             DerivedField(specs.POTENTIAL, potential),
         )
