@@ -6,15 +6,41 @@ finite difference or a transform in them would silently see the points of one bl
 reads traced operations, without a device."""
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from simulator.errors import UserError
+
+
+class UserFiles(Protocol):
+    """Opens the files that a configuration names; passed in by the run, which keeps a copy of each
+    file."""
+
+    def function(
+        self, path: str, name: str, what: Literal["function", "class"] = ...
+    ) -> Callable[..., Any]:
+        """The function or class `name` of a Python file."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file."""
+        ...
+
+
+class FunctionKeys(Protocol):
+    """Settings that name a function of a user's file."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def function(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +56,9 @@ class UserFunction:
     line: int | None = None  # The line in messages about a result.
 
     @classmethod
-    def of(cls, files: Any, settings: Any, given: str, key: str = "") -> "UserFunction":
+    def of(
+        cls, files: UserFiles, settings: FunctionKeys, given: str, key: str = ""
+    ) -> "UserFunction":
         """The function that settings with `path`, `function` and `parameters` name; `files` opens
         the file."""
         function = files.function(str(settings.path), settings.function)
@@ -102,7 +130,7 @@ def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
     return None
 
 
-def _operations(equation: Any) -> Iterator[Any]:
+def _operations(equation: JaxprEqn) -> Iterator[JaxprEqn]:
     inner = [j for value in equation.params.values() for j in _jaxprs(value)]
     if not inner:
         yield equation
@@ -111,7 +139,7 @@ def _operations(equation: Any) -> Iterator[Any]:
             yield from _operations(called)
 
 
-def _jaxprs(value: Any) -> Iterator[Jaxpr]:
+def _jaxprs(value: object) -> Iterator[Jaxpr]:
     if isinstance(value, ClosedJaxpr):
         yield value.jaxpr
     elif isinstance(value, Jaxpr):
@@ -125,13 +153,17 @@ def _points(shape: tuple[int, ...]) -> list[int]:
     return [n for n in shape if n in POINTS]
 
 
-def _is_pointwise(equation: Any) -> bool:
+def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [v.aval.shape for v in variables if hasattr(v.aval, "shape")]
+
+
+def _is_pointwise(equation: JaxprEqn) -> bool:
     """Whether every input axis of points appears in the outputs, in the same order, and is not
     mixed."""
     name = equation.primitive.name
     params = equation.params
-    given = [v.aval.shape for v in equation.invars if hasattr(v.aval, "shape")]
-    made = [v.aval.shape for v in equation.outvars if hasattr(v.aval, "shape")]
+    given = _shapes(equation.invars)
+    made = _shapes(equation.outvars)
     held = {n for shape in given for n in _points(shape)}
     if any(_points(shape) != sorted(_points(shape)) for shape in made):
         return False
@@ -156,7 +188,7 @@ def _is_pointwise(equation: Any) -> bool:
     return True
 
 
-def _named(equation: Any) -> str:
+def _named(equation: JaxprEqn) -> str:
     name = equation.primitive.name
     for start, word in (
         ("reduce_", "a sum, mean or maximum over points"),

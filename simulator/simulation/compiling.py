@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import jax
+from jax.stages import Compiled
 
 from simulator.cluster.environment import QUICK
 from simulator.cluster.hardware import usable_cores
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
+from simulator.spectral.transform import Tree
 
 MOST = 4  # Concurrent compilations: each takes memory and several threads.
 PATIENCE = 1.0  # Seconds after which the user is told of compilation; the compile cache takes less.
@@ -88,8 +91,8 @@ class Memory:
         return self.resident + self.temporary
 
     @classmethod
-    def of(cls, compiled: Any) -> Self:
-        analysis = compiled.memory_analysis()
+    def of(cls, compiled: Compiled) -> Self:
+        analysis: Any = compiled.memory_analysis()
         resident = (
             analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes
@@ -98,9 +101,9 @@ class Memory:
         return cls(resident, analysis.temp_size_in_bytes)
 
 
-def free_bytes(cluster: Any) -> int | None:
+def free_bytes(cluster: Cluster) -> int | None:
     """Free memory of each device of this process; None if it is unknown."""
-    device = cluster.local_devices[0]
+    device: Any = cluster.local_devices[0]
     if cluster.platform == "gpu":
         with contextlib.suppress(Exception):  # not every driver reports it
             stats = device.memory_stats()
@@ -129,7 +132,7 @@ def _free_host_bytes(root: Path = Path("/")) -> int | None:
 
 
 def shortage(
-    cluster: Any, template: Any, compiled_loop: Callable[[], Any]
+    cluster: Cluster, template: Tree, compiled_loop: Callable[[], Any]
 ) -> tuple[float, float, float] | None:
     """The bytes of a state like `template`, the bytes that its step needs, and the free bytes, on a
     device whose memory is too small; None if a step fits, or if the free memory is unknown. All
@@ -147,12 +150,12 @@ def shortage(
     return (state, needs, free) if needs > free else None
 
 
-def bytes_of(tree: Any) -> int:
+def bytes_of(tree: Tree) -> int:
     """The bytes of all arrays of a tree, or of shapes and types in their place."""
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(tree))
 
 
-def free_everywhere(cluster: Any) -> int | None:
+def free_everywhere(cluster: Cluster) -> int | None:
     """The smallest `free_bytes` of all processes, on every process."""
     return min((f for f in cluster.gather(free_bytes(cluster)) if f is not None), default=None)
 

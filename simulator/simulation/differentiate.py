@@ -177,7 +177,7 @@ class Gradient:
             self._places = particle_adjoint.places(self._simulation)
         return self._places if starts and self._places is not None else self._simulation.state
 
-    def _with_room(self, program: Any, variables: Mapping[str, Any]) -> Any:
+    def _with_room(self, program: Callable[..., Any], variables: Mapping[str, Any]) -> Any:
         """The result of a program, which is compiled anew as long as particles have no room on a
         device."""
         simulation = self._simulation

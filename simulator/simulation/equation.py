@@ -56,7 +56,7 @@ def make_forcing(config: RunConfig, model: Equation, inputs: Inputs) -> Forcing 
     if model.unforced is not None:
         raise config.error("forcing", model.unforced)
     with config.blaming("forcing"):
-        return FORCINGS[settings.kind](settings, model.transform, model, inputs)
+        return FORCINGS[settings.kind](settings, model, inputs)
 
 
 def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:

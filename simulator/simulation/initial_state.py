@@ -45,7 +45,11 @@ def initial_fields(
 
 
 def judge(
-    config: RunConfig, model: Equation, energies: Any, finite: Any, warn: Callable[[str], None]
+    config: RunConfig,
+    model: Equation,
+    energies: Mapping[str, tuple[Number, Number]],
+    finite: Mapping[str, Truth],
+    warn: Callable[[str], None],
 ) -> None:
     """Warns of energy that the projection has removed. Raises UserError for fields that are not
     finite."""

@@ -91,7 +91,7 @@ class Inputs:
             )
         return function
 
-    def give(self, path: str, name: str, definition: Any) -> None:
+    def give(self, path: str, name: str, definition: Callable[..., Any]) -> None:
         """Registers a function or class of a script or notebook under the file `path` and its name.
         If the file exists, the run keeps a copy of it."""
         self._given[path, name] = definition

@@ -22,6 +22,7 @@ from simulator.errors import UserError
 from simulator.physics.initial.lattice import undisturbed
 from simulator.physics.models import State, StateMemory
 from simulator.physics.models.composite import Composite
+from simulator.physics.models.cosmology import Background
 from simulator.physics.models.particle_component import accelerated
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
@@ -53,7 +54,10 @@ class Course(NamedTuple):
 
 
 def course(
-    integrator: Splitting, background: Any, times: Float[Array, "end"], gravity: Number | float
+    integrator: Splitting,
+    background: Background | None,
+    times: Float[Array, "end"],
+    gravity: Number | float,
 ) -> Course:
     """The course of steps from each of `times` to the next. Neighbouring kicks, or drifts, of two
     steps are joined; `gravity` multiplies all forces."""
@@ -87,7 +91,9 @@ def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Set
     }
     sets = model.drift(sets, course.first)
 
-    def round_(carry: tuple[Sets, dict[str, jax.Array]], row: Any) -> tuple[Any, None]:
+    def round_(
+        carry: tuple[Sets, dict[str, jax.Array]], row: tuple[Number, ...]
+    ) -> tuple[Any, None]:
         (sets, most), (keep, kick, drift) = carry, row
         pulls = _pulls(model, sets)
         sets = {
@@ -131,11 +137,11 @@ def _reverse(
         new = {n: _added(s, by_velocity=drift * s.records["by_position"]) for n, s in sets.items()}
         return model.drift(new, -drift), by_drift
 
-    def round_(sets: Sets, row: Any) -> tuple[Sets, Any]:
+    def round_(sets: Sets, row: tuple[Number, ...]) -> tuple[Sets, Any]:
         keep, kick, drift = row
         sets, by_drift = undrifted(sets, drift)
 
-        def forces(records: Any) -> Any:
+        def forces(records: Records) -> Any:
             return _pulls(model, {n: s.with_records(records[n]) for n, s in sets.items()})
 
         places = {n: {r: s.records[r] for r in ("position", "mass")} for n, s in sets.items()}
@@ -285,7 +291,7 @@ def states(
     variables: Mapping[str, Any],
     begin: State,
     ends: Sequence[int],
-    dt: Any,
+    dt: Number | float | None,
     room: int = 0,
 ) -> tuple[State, ...]:
     """The states after the numbers `ends` of steps from `begin`, with other values of variables, in

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 
 from simulator.cluster import Allocation
 from simulator.cluster.hardware import usable_cores
@@ -24,7 +25,16 @@ from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Equation
 from simulator.simulation import provenance
-from simulator.spectral import Grid, Modes, Transform, native, staged, stages
+from simulator.spectral import (
+    Grid,
+    Layout,
+    Modes,
+    PhysicalLayout,
+    Transform,
+    native,
+    staged,
+    stages,
+)
 from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
 from simulator.words import aligned_lines, size
@@ -171,7 +181,7 @@ def connect(
     )
 
 
-def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:
+def division_lines(cluster: Cluster, transform: Transform, environ: Mapping[str, str]) -> list[str]:
     """Processes, devices, grid and transform, line by line; then the part of a field on each
     device."""
     mesh = transform.layout.mesh
@@ -201,7 +211,7 @@ def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str])
     return [*lines, *(" " * (width + 2) + line for line in slurm[1:]), "", *_parts(transform)]
 
 
-def _shares(order: str, layout: Any) -> str:
+def _shares(order: str, layout: Layout | PhysicalLayout) -> str:
     """`(x, y, z) = 64 x 64 x 64, y over slab`."""
     shape = layout.shape
     valid = layout.valid
@@ -210,7 +220,7 @@ def _shares(order: str, layout: Any) -> str:
     return f"({', '.join(order)}) = {' x '.join(map(str, shape))}{padding}, {over}"
 
 
-def _parts(transform: Any) -> list[str]:
+def _parts(transform: Transform) -> list[str]:
     """A line for each device: its process, and its parts of a physical and of a spectral field,
     with the bytes of one component."""
     points = {axis: range(n) for axis, n in zip("xyz", transform.grid.shape, strict=True)}
@@ -241,12 +251,16 @@ def _parts(transform: Any) -> list[str]:
 Tree = Any
 
 
-def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Callable[..., Any]:
+Axes = int | Sequence[Any] | None
+"""`in_axes` of `jax.vmap`."""
+
+
+def together(function: Callable[..., Any], mesh: Mesh, in_axes: Axes = 0) -> Callable[..., Any]:
     """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled."""
     name = f"{getattr(function, '__name__', 'function')}_together"
     over = MEMBERS if MEMBERS in mesh.axis_names else None
 
-    def laid(leaf: Any) -> jax.Array:
+    def laid(leaf: ArrayLike) -> jax.Array:
         """`leaf`, constrained by `vmap` alone, which shards the new axis over MEMBERS."""
         free = PartitionSpec(*(PartitionSpec.UNCONSTRAINED,) * jnp.ndim(leaf))
         return lax.with_sharding_constraint(leaf, NamedSharding(mesh, free))

@@ -27,6 +27,7 @@ from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import (
+    Axes,
     Placement,
     connect,
     place,
@@ -266,7 +267,7 @@ class Simulation:
         """The compiled function that tells for each field whether it is finite everywhere."""
         return jax.jit(quantities.are_finite)
 
-    def together(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+    def together(self, function: Callable[..., Any], in_axes: Axes = 0) -> Callable[..., Any]:
         """`function` of one member as a compiled function of many: arguments and results have a new
         leading axis for the members, as `jax.vmap` gives them, laid over the `members` parts of the
         devices, which divide the number of members. Members on different parts do not communicate,

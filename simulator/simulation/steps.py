@@ -4,7 +4,7 @@ A step first determines where it ends. Then the integrator gives the new unknown
 (system, old state, new state) add what the integrator does not know: the limits of the model, the
 energy budget, the next force, and the particles' devices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 
 from simulator.measure.budget import residual
 from simulator.physics.models import Equation, Fields, SplitEquation, State, outputs
+from simulator.physics.models.composite import Composite
 from simulator.physics.models.observables.budget import Balance
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep, Past
@@ -153,7 +154,7 @@ def split_step(system: System, integrator: Splitting, begin: State, choose: Choo
     return with_room(model, begin, new)
 
 
-def with_contents(state: State, contents: Any, rate: Number) -> State:
+def with_contents(state: State, contents: Mapping[str, Any], rate: Number) -> State:
     """The state with the particles and the numbers of `SplitEquation.contents`, but with its fields,
     and with the rate of the last kick."""
     numbers = {name: contents.get(name, n) for name, n in state.memory.model.items()}
@@ -172,7 +173,7 @@ class _Round(NamedTuple):
 
 
 def joined_steps(
-    model: Any,
+    model: Composite,
     integrator: KickDriftKick,
     state: State,
     unfinished: Callable[[State], Truth],

@@ -49,7 +49,7 @@ def _refusal(key: str, known: set[str]) -> str:
     return "is not a number of this configuration; those of model, forcing and initial, and of time, can vary"
 
 
-def walk(item: Any, key: str = "", annotation: Any = None) -> Iterator[tuple[str, Any, Any]]:
+def walk(item: object, key: str = "", annotation: object = None) -> Iterator[tuple[str, Any, Any]]:
     """An item and all items inside it, each with its dotted key and with its annotation if it is a
     setting."""
     yield key, item, annotation
@@ -66,7 +66,7 @@ def walk(item: Any, key: str = "", annotation: Any = None) -> Iterator[tuple[str
         yield from walk(value, f"{key}.{name}" if key else str(name), of)
 
 
-def _numbers(block: Any, name: str) -> set[str]:
+def _numbers(block: object, name: str) -> set[str]:
     items = list(walk(block, name))
     known = {
         key for key, item, annotation in items if _takes_number(annotation) or _is_number(item)
@@ -74,11 +74,11 @@ def _numbers(block: Any, name: str) -> set[str]:
     return known | {f"{key}.*" for key, item, _ in items if isinstance(item, Mapping)}
 
 
-def _takes_number(annotation: Any) -> bool:
+def _takes_number(annotation: object) -> bool:
     return annotation in (int, float) or any(map(_takes_number, get_args(annotation)))
 
 
-def _is_number(item: Any) -> bool:
+def _is_number(item: object) -> bool:
     if isinstance(item, tuple | list):
         return bool(item) and all(map(_is_number, item))
     return (isinstance(item, int | float) and not isinstance(item, bool)) or hasattr(item, "dtype")

@@ -17,8 +17,7 @@ from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_reader import StoredField
 from simulator.archive.stored_state import physical_axes
 from simulator.errors import UserError
-from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
-from simulator.simulation.inputs import Inputs
+from simulator.physics.initial.vortices import AbcStartSettings, Waves, arnold_beltrami_childress
 from simulator.spectral import Grid, make_transform
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -190,8 +189,9 @@ def test_yt_derives_fields_with_units(tmp_path):
     yt.set_log_level("error")
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
     transform = make_transform(Grid((16, 16, 16)), jax.devices()[:2])
-    start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
-    u = transform.inverse(start["velocity"])
+    waves = Waves(transform.layout, transform.dtype)
+    velocity = arnold_beltrami_childress(waves, AbcStartSettings())
+    u = transform.inverse(velocity)
     field = Dataset(
         "velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"}
     )

@@ -13,9 +13,8 @@ from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.archive.yt_data import yt_data
 from simulator.config import dump_config
-from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
+from simulator.physics.initial.vortices import AbcStartSettings, Waves, arnold_beltrami_childress
 from simulator.physics.models import outputs
-from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 
 pytestmark = pytest.mark.slow
@@ -141,8 +140,9 @@ def abc(tmp_path_factory):
     """A snapshot of an ABC flow, whose helicity is A^2 + B^2 + C^2 = 3: curl u = u. Its mirror
     image has -3."""
     transform = make_transform(Grid((12, 16, 20)), jax.devices()[:2])
-    start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
-    u = Dataset("velocity", transform.inverse(start["velocity"]), physical_axes(transform), XYZ)
+    waves = Waves(transform.layout, transform.dtype)
+    velocity = arnold_beltrami_childress(waves, AbcStartSettings())
+    u = Dataset("velocity", transform.inverse(velocity), physical_axes(transform), XYZ)
     return save(tmp_path_factory.mktemp("abc"), 0, [u], {"time": 0.25})
 
 

@@ -40,7 +40,7 @@ def gas_model(transform):
 def made(kind, *, grid=GRID, count=1, model=flow_model, **keys):
     transform = make_transform(grid, jax.devices()[:count], np.float64)
     cls = FORCINGS[kind]
-    return transform, cls(cls.Settings(**keys), transform, model(transform), Inputs())
+    return transform, cls(cls.Settings(**keys), model(transform), Inputs())
 
 
 def test_a_band_holds_one_of_each_pair_of_modes_that_lie_in_it_and_are_kept():

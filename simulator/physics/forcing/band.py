@@ -17,7 +17,7 @@ from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.density import center_velocity
 from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
-from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral import Grid, Layout
 from simulator.spectral.arrays import Number, Numbers, SpectralVector, Whole
 from simulator.spectral.operators import hermitian
 from simulator.spectral.random import mode_normals
@@ -169,23 +169,17 @@ class OrnsteinUhlenbeck(Forcing):
     Settings = OrnsteinUhlenbeckSettings
     of_velocity = True
 
-    def __init__(
-        self,
-        settings: OrnsteinUhlenbeckSettings,
-        transform: Transform,
-        model: Equation,
-        files: StartFiles,
-    ):
-        super().__init__(settings, transform, model, files)
+    def __init__(self, settings: OrnsteinUhlenbeckSettings, model: Equation, files: StartFiles):
+        super().__init__(settings, model, files)
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:
             raise UserError(
                 f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
             )
-        self._modes = band_modes(transform.grid, settings.band)
-        self._dtype = np.result_type(transform.dtype, np.complex64)
-        k = self._modes * np.array(transform.grid.fundamental)
-        k = np.stack(transform.grid.seen([*k.T]), 1)
+        self._modes = band_modes(model.transform.grid, settings.band)
+        self._dtype = np.result_type(model.transform.dtype, np.complex64)
+        k = self._modes * np.array(model.transform.grid.fundamental)
+        k = np.stack(model.transform.grid.seen([*k.T]), 1)
         self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
         # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and
         # -k.
@@ -263,15 +257,9 @@ class ConstantPower(Forcing):
     Settings = ConstantPowerSettings
     of_velocity = True
 
-    def __init__(
-        self,
-        settings: ConstantPowerSettings,
-        transform: Transform,
-        model: Equation,
-        files: StartFiles,
-    ):
-        super().__init__(settings, transform, model, files)
-        check_band(transform.grid, settings.band)
+    def __init__(self, settings: ConstantPowerSettings, model: Equation, files: StartFiles):
+        super().__init__(settings, model, files)
+        check_band(model.transform.grid, settings.band)
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         layout = self.transform.layout

@@ -1,7 +1,7 @@
 """The contract of a forcing, steady forces made of few modes, and the force of a user's
 function."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -21,7 +21,8 @@ from simulator.physics.initial.vortices import (
 from simulator.physics.models import Equation, Fields
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
-from simulator.spectral import Local, Transform
+from simulator.spectral import Local
+from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
 
@@ -36,13 +37,11 @@ class Forcing:
     Settings: ClassVar[type[Settings]]
     of_velocity: ClassVar[bool] = False  # Whether it acts on a velocity, which the model must have.
 
-    def __init__(
-        self, settings: Any, transform: Transform, model: Equation, files: StartFiles
-    ) -> None:
+    def __init__(self, settings: Any, model: Equation, files: StartFiles) -> None:
         self.settings = settings
-        self.transform = transform
+        self.transform = model.transform
         self.model = model
-        dimensions = len(transform.grid.axes)
+        dimensions = len(model.transform.grid.axes)
         if self.of_velocity and model.accelerated.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
             lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
@@ -84,22 +83,18 @@ class PythonForcing(Forcing):
 
     Settings = PythonForcingSettings
 
-    def __init__(
-        self,
-        settings: PythonForcingSettings,
-        transform: Transform,
-        model: Equation,
-        files: StartFiles,
-    ):
-        super().__init__(settings, transform, model, files)
+    def __init__(self, settings: PythonForcingSettings, model: Equation, files: StartFiles):
+        super().__init__(settings, model, files)
         self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
         # A traced parameter, by which a gradient is taken, has to be an argument of the blocks.
         self._varied = {n: v for n, v in settings.parameters.items() if isinstance(v, jax.Array)}
-        one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
+        one = jax.ShapeDtypeStruct((1, 1, 1), model.transform.dtype)
         time = jax.ShapeDtypeStruct((), jnp.float64)
         jax.eval_shape(self._values, (one, one, one), time, self._varied)
 
-    def _values(self, points: Any, time: Number, varied: Mapping[str, Any]) -> PointValues:
+    def _values(
+        self, points: Sequence[jax.Array], time: Number, varied: Mapping[str, Any]
+    ) -> PointValues:
         """Accelerations at the points; `varied` are parameters with other values."""
         function = replace(self._function, parameters={**self._function.parameters, **varied})
         found = function(*self.transform.grid.seen(points), time)
@@ -131,7 +126,9 @@ class PythonForcing(Forcing):
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
-        def force(values, points, given) -> Local:
+        def force(
+            values: PointValues, points: GridPoints, given: tuple[Number, Mapping[str, jax.Array]]
+        ) -> Local:
             return Local(self._values(points, *given))
 
         # `evaluate` needs an input field, although only the points are used; one component costs
@@ -151,9 +148,9 @@ class _Steady(Forcing):
     of_velocity = True
     axes = "xyz"  # The axes along which the force varies.
 
-    def __init__(self, settings: Any, transform: Transform, model: Equation, files: StartFiles):
-        super().__init__(settings, transform, model, files)
-        grid = transform.grid
+    def __init__(self, settings: Any, model: Equation, files: StartFiles):
+        super().__init__(settings, model, files)
+        grid = model.transform.grid
         kind = settings.kind
         n = getattr(settings, "wavenumber", 1)
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
@@ -216,11 +213,9 @@ class AbcForcing(_Steady):
 
     Settings = AbcForcingSettings
 
-    def __init__(
-        self, settings: AbcForcingSettings, transform: Transform, model: Equation, files: StartFiles
-    ):
-        three_dimensional(transform, "abc")
-        super().__init__(settings, transform, model, files)
+    def __init__(self, settings: AbcForcingSettings, model: Equation, files: StartFiles):
+        three_dimensional(model.transform, "abc")
+        super().__init__(settings, model, files)
 
     def _force(self, w: Waves) -> SpectralVector:
         return arnold_beltrami_childress(w, self.settings)

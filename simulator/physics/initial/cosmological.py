@@ -13,8 +13,10 @@ from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_
 from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.physics.initial.soliton import wave_model
+from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
@@ -47,7 +49,7 @@ class ZeldovichWave(Initial):
 
     Settings = ZeldovichWaveSettings
 
-    def build_for(self, model: Any, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         if "momentum" not in model.fields:
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s = self.settings
@@ -125,7 +127,7 @@ class Cosmological(Initial):
 
     Settings = CosmologicalSettings
 
-    def build_for(self, model: Any, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         wave = wave_model(model, "cosmological")
         background = self._background(wave)
         power = self._power(wave, wave.real.layout, files)
@@ -194,7 +196,7 @@ class Cosmological(Initial):
 
         return arranged(matter, density, motion, *build())
 
-    def _background(self, matter: Any) -> Background:
+    def _background(self, matter: SchrodingerPoisson | ParticleComponent) -> Background:
         if matter.background is None:
             raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
         if not matter.gravity:
@@ -217,7 +219,9 @@ class Cosmological(Initial):
         # Where P is not used, neither P nor its slopes may be infinite, as k^index is at k = 0.
         return jnp.where(usable, power(jnp.where(usable, k, 1)), 0) / layout.grid.volume
 
-    def _power(self, matter: Any, layout: Layout, files: StartFiles) -> Power:
+    def _power(
+        self, matter: SchrodingerPoisson | ParticleComponent, layout: Layout, files: StartFiles
+    ) -> Power:
         """The linear spectrum. Raises UserError if it is zero on all modes."""
         power = linear_power(self.settings, matter, files)
         if not holds(jax.jit(lambda: (self._variance(layout, power) > 0).any())()):

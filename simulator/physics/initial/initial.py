@@ -20,12 +20,7 @@ from simulator.spectral import Grid, Transform
 
 
 class StartFiles(ParticleFiles, Protocol):
-    """Opens the files that an initial condition names; passed in by the run, which keeps a copy of
-    each file."""
-
-    def read(self, path: str) -> bytes:
-        """The contents of a file."""
-        ...
+    """Opens the files that an initial condition names."""
 
     def snapshot(self, path: str) -> "Stored":
         """A snapshot or checkpoint of a run."""
@@ -61,8 +56,7 @@ class StoredGadget(StoredParticles, Protocol):
 
 
 class Initial:
-    """An initial condition. It defines `build` or, if the model's fields do not suffice,
-    `build_for`."""
+    """An initial condition."""
 
     Settings: ClassVar[type[Settings]]
     composite: ClassVar[bool] = False  # Whether it starts all components of a composite.
@@ -70,16 +64,10 @@ class Initial:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        """Spectral fields by name. `wanted`: the model's fields and their leading shapes; missing
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        """Coefficients of fields by name, with the leading shapes of `model.initial_shapes`; missing
         ones start at zero."""
         raise TypeError(f"{type(self).__name__} does not define build")
-
-    def build_for(self, model: Equation, files: StartFiles) -> Fields:
-        """`build` for the fields that the model accepts from initial conditions."""
-        return self.build(model.transform, model.initial_shapes, files)
 
     @property
     def keeps_time(self) -> bool:
@@ -109,7 +97,7 @@ def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, 
         raise UserError(
             f"kind: {kind} gives one kind of matter; for a composite it belongs into {whole}"
         )
-    return completed(model, initial.build_for(model, files))
+    return completed(model, initial.build(model, files))
 
 
 def completed(model: Equation, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,8 +152,9 @@ def three_dimensional(transform: Transform, kind: str) -> None:
         raise UserError(f"kind: {kind} is made for three dimensions; grid.shape has two")
 
 
-def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
+def only(name: str, model: Equation, kind: str) -> None:
     """Refuses a model that has no field `name`."""
+    wanted = model.initial_shapes
     if name not in wanted:
         raise UserError(
             f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
@@ -201,7 +190,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                     )
             return 0.0
 
-        def build_for(self, model: Any, files: StartFiles) -> dict[str, Any]:
+        def build(self, model: Equation, files: StartFiles) -> dict[str, Any]:
             if not isinstance(model, Composite):
                 raise UserError("kind: composite needs model.kind: composite")
             given = self.settings.components

@@ -127,7 +127,7 @@ def _rescaled(power: Power, unit: float) -> Power:
     return lambda k: power(k / unit) / unit**3
 
 
-def _suppressed(power: Power, mass: Any, per_mpc: float) -> Power:
+def _suppressed(power: Power, mass: float | jax.Array, per_mpc: float) -> Power:
     """The spectrum of an axion of `mass` (1e-22 eV; it may be traced), for k times `per_mpc` in
     1/Mpc."""
     scale = 1.61 * mass ** (1 / 18) / (9 * mass**0.5) * per_mpc
@@ -198,7 +198,7 @@ def physical_spectrum(
     return k * length, power / length**3
 
 
-def sigma(k: np.ndarray, power: Any, radius: float = 8.0) -> Any:
+def sigma(k: np.ndarray, power: np.ndarray | jax.Array, radius: float = 8.0) -> Any:
     """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on
     log-spaced k."""
     x = k * radius

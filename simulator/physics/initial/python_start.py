@@ -9,6 +9,7 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
+from simulator.physics.models import Equation
 from simulator.physics.models.particle_component import RECORDS, ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import python_positions
@@ -38,9 +39,9 @@ class PythonStart(Initial):
 
     Settings = PythonStartSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        transform = model.transform
+        wanted = model.initial_shapes
         function = UserFunction.of(files, self.settings, "the coordinates")
 
         def values(*points):

@@ -2,7 +2,7 @@
 in any field."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 import jax
@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles
 from simulator.physics.initial.tables import read_table
+from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
 from simulator.settings import (
@@ -191,7 +192,10 @@ def noise(
 
 
 def _made(
-    transform: Transform, draw: Callable[..., SpectralField], *given: Any, mean: Any = None
+    transform: Transform,
+    draw: Callable[..., SpectralField],
+    *given: Any,
+    mean: float | tuple[float, ...] | None = None,
 ) -> SpectralField:
     """The field `draw(layout, *given)`, compiled, with a uniform part `mean`, if it is given, in
     place of its own."""
@@ -213,33 +217,33 @@ def _of(
     s: SpectrumSettings,
     number: int,
     seed: int,
-    wanted: Mapping[str, Any],
+    model: Equation,
     files: StartFiles,
 ) -> tuple[Shape, int]:
     """Spectrum and seed of the `number`-th random field, `name`. Raises UserError if the model
     lacks it."""
+    wanted = model.initial_shapes
     if name not in wanted:
         raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
     return shape_of(s, files), seed_of_field(s.seed + seed, number)
 
 
 def add_random_fields(
-    transform: Transform,
+    model: Equation,
     settings: WithRandomFields,
-    wanted: Mapping[str, tuple[int, ...]],
     files: StartFiles,
     fields: Fields,
     seed: int = 0,
 ) -> Fields:
     """`fields` and the random fields of the settings. `seed` is added to the seeds of the random
     fields, so that they differ from that of a random velocity."""
-    layout = transform.layout
+    transform = model.transform
     result = dict(fields)
     requested: dict[str, Any] = dict(settings.scalars)
     if settings.magnetic is not None:
         requested["magnetic"] = settings.magnetic
     for number, (name, s) in enumerate(sorted(requested.items()), 1):
-        shape, stream = _of(name, s, number, seed, wanted, files)
+        shape, stream = _of(name, s, number, seed, model, files)
         if isinstance(s, MagneticSettings):
             check_helicity(transform, s.helicity, "magnetic.helicity")
             mean = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
@@ -247,7 +251,7 @@ def add_random_fields(
         else:
             result[name] = _made(transform, noise, s, shape, stream)
     for name, field in result.items():
-        if not holds(layout.once(lambda f: jnp.isfinite(f).all(), field)):
+        if not holds(transform.layout.once(lambda f: jnp.isfinite(f).all(), field)):
             raise UserError(f"the spectrum of {name} is zero on all of this grid's modes")
     return result
 
@@ -280,18 +284,18 @@ class Random(Initial):
 
     Settings = RandomSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
+        transform = model.transform
+        wanted = model.initial_shapes
         if s.fields:
             fields: Fields = {}
             for number, (name, of) in enumerate(sorted(s.fields.items()), 1):
-                shape, stream = _of(name, of, number, s.seed, wanted, files)
+                shape, stream = _of(name, of, number, s.seed, model, files)
                 fields[name] = _made(
                     transform, noise, of, shape, stream, wanted[name], mean=of.mean
                 )
-            return add_random_fields(transform, WithRandomFields(), wanted, files, fields)
+            return add_random_fields(model, WithRandomFields(), files, fields)
         dimensions = len(transform.grid.axes)
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
@@ -305,4 +309,4 @@ class Random(Initial):
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
         velocity = _made(transform, solenoidal, s, shape, s.seed)
-        return add_random_fields(transform, s, wanted, files, {"velocity": velocity}, s.seed)
+        return add_random_fields(model, s, files, {"velocity": velocity}, s.seed)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, three_dimensional
+from simulator.physics.models import Equation
 from simulator.physics.models.density import from_center
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
@@ -95,7 +96,7 @@ class Soliton(Initial):
 
     Settings = SolitonSettings
 
-    def build_for(self, model: Any, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton")
         return {
@@ -112,7 +113,7 @@ class SolitonMerger(Initial):
 
     Settings = MergerSettings
 
-    def build_for(self, model: Any, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton_merger")
         box = np.array(wave.transform.grid.box)
@@ -130,7 +131,7 @@ class SolitonMerger(Initial):
         return {"psi": superposed(wave, solitons, relaxed=s.relax)}
 
 
-def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
+def wave_model(model: Equation, kind: str) -> SchrodingerPoisson:
     """`model`, if it is a wave function with gravity in three dimensions; else raises UserError."""
     if not isinstance(model, SchrodingerPoisson):
         raise UserError(
@@ -311,7 +312,7 @@ def relax(
     kinetic = 0.5 * hbar * layout.k_squared(psi.real.dtype)
     tolerance = max(tolerance, 1e3 * float(jnp.finfo(psi.real.dtype).eps))
 
-    def residual(psi):
+    def residual(psi: SpectralScalar):
         values = model.transform.inverse(psi)
         v = model.turn(values.real**2 + values.imag**2, jnp.float64(0))
         acting = kinetic * psi + model.transform.forward(v * values)
@@ -320,7 +321,7 @@ def relax(
         r = acting - mu * psi
         return r, mu, jnp.sqrt(layout.inner(r, r) / norm) / abs(mu)
 
-    def descend(carry):
+    def descend(carry: tuple[jax.Array, ...]):
         psi, r, mu, _, count = carry
         step = r / (kinetic + abs(mu))
         # Only the part of the step that conserves the mass.
@@ -332,7 +333,7 @@ def relax(
         return layout.constrain(moved), r, mu, error, count + 1
 
     @jax.jit
-    def solve(psi):
+    def solve(psi: SpectralScalar):
         r, mu, error = residual(psi)
         going = lambda c: (c[3] > tolerance) & (c[4] < most)  # noqa: E731
         result = lax.while_loop(going, descend, (psi, r, mu, error, jnp.int32(0)))

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Initial, StartFiles
+from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import UNITS, CosmologySettings
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
@@ -43,7 +44,7 @@ class SnapshotStart(Initial):
     def keeps_time(self) -> bool:
         return self.settings.time == "keep"
 
-    def start_time(self, model: Any, files: StartFiles) -> float:
+    def start_time(self, model: Equation, files: StartFiles) -> float:
         if not self.keeps_time:
             return 0.0
         time, config = files.clock(str(self.settings.path))
@@ -55,7 +56,7 @@ class SnapshotStart(Initial):
             )
         return time
 
-    def build_for(self, model: Any, files: StartFiles) -> Any:
+    def build(self, model: Equation, files: StartFiles) -> Any:
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
         if not model.fields:
             return particles

@@ -1,7 +1,6 @@
 """A homogeneous state, and a plane wave of density on it."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,11 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged
+from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
@@ -33,10 +34,10 @@ class Uniform(Initial):
 
     Settings = UniformSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
+        transform = model.transform
+        wanted = model.initial_shapes
         if "velocity" not in wanted and any(s.velocity):
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
@@ -102,7 +103,7 @@ class JeansWave(Initial):
 
     Settings = JeansWaveSettings
 
-    def build_for(self, model: Any, files: StartFiles) -> Fields:
+    def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         transform = model.transform
         if model.jeans_frequency_squared is None:
@@ -121,7 +122,7 @@ class JeansWave(Initial):
             drift = -growth * s.amplitude / k2 * jnp.sin(phase)
             velocity = [jnp.broadcast_to(q * drift, shape) for q in k]
             density = s.density * (1 + wave)
-            if "psi" in model.fields:
+            if isinstance(model, SchrodingerPoisson):
                 # v = (hbar/m) grad S, and div v = -delta_t.
                 velocity_phase = growth * wave / (k2 * model.hbar)
                 return {"psi": jnp.sqrt(density) * jnp.exp(1j * velocity_phase)}

@@ -1,15 +1,17 @@
 """Taylor-Green, ABC and Orszag-Tang flows, which consist of few modes."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Int
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, only, three_dimensional
 from simulator.physics.initial.random import WithRandomFields, add_random_fields
+from simulator.physics.models import Equation
 from simulator.settings import Real, Settings
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OverModes, SpectralVector
@@ -20,7 +22,7 @@ class Waves:
     """Coefficients of sin(n X), cos(n X) and 1 along one axis, X = 2 pi x / L. A field is a product
     over the axes."""
 
-    def __init__(self, layout: Layout, dtype):
+    def __init__(self, layout: Layout, dtype: DTypeLike):
         self._layout = layout
         self._dtype = jnp.result_type(dtype, jnp.complex64)
         self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
@@ -62,7 +64,7 @@ def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVe
     return w.vector(along_x, along_y, jnp.zeros_like(along_x))
 
 
-def arnold_beltrami_childress(w: Waves, settings: Any) -> SpectralVector:
+def arnold_beltrami_childress(w: Waves, settings: "AbcSettings") -> SpectralVector:
     """F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
     a, b, c = (settings.amplitude * value for value in (settings.A, settings.B, settings.C))
     return w.vector(
@@ -106,13 +108,13 @@ class TaylorGreenStart(Initial):
 
     Settings = TaylorGreenStartSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        only("velocity", wanted, "taylor_green")
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        only("velocity", model, "taylor_green")
         a = self.settings.amplitude
-        flow = of_modes(transform, lambda w: {"velocity": taylor_green(w, transform, a)})
-        return add_random_fields(transform, self.settings, wanted, files, flow)
+        flow = of_modes(
+            model.transform, lambda w: {"velocity": taylor_green(w, model.transform, a)}
+        )
+        return add_random_fields(model, self.settings, files, flow)
 
 
 class AbcStartSettings(AbcSettings, WithRandomFields):
@@ -129,15 +131,13 @@ class AbcStart(Initial):
 
     Settings = AbcStartSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        only("velocity", wanted, "abc")
-        three_dimensional(transform, "abc")
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        only("velocity", model, "abc")
+        three_dimensional(model.transform, "abc")
         flow = of_modes(
-            transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
+            model.transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
         )
-        return add_random_fields(transform, self.settings, wanted, files, flow)
+        return add_random_fields(model, self.settings, files, flow)
 
 
 class OrszagTangSettings(Settings):
@@ -160,13 +160,12 @@ class OrszagTang(Initial):
 
     Settings = OrszagTangSettings
 
-    def build(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
-        only("velocity", wanted, "orszag_tang")
-        only("magnetic", wanted, "orszag_tang")
-        dimensions = self.settings.dimensions or len(transform.grid.axes)
-        if dimensions > len(transform.grid.axes):
+    def build(self, model: Equation, files: StartFiles) -> Fields:
+        only("velocity", model, "orszag_tang")
+        only("magnetic", model, "orszag_tang")
+        axes = len(model.transform.grid.axes)
+        dimensions = self.settings.dimensions or axes
+        if dimensions > axes:
             raise UserError(
                 "dimensions: 3 needs three dimensions, and grid.shape has two; leave it out"
             )
@@ -184,4 +183,4 @@ class OrszagTang(Initial):
                 "magnetic": w.vector(b * (-2 * twice + z), b * (2 * x + z), along_z),
             }
 
-        return of_modes(transform, fields)
+        return of_modes(model.transform, fields)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from pydantic import Field
 
@@ -23,7 +24,7 @@ from simulator.physics.models.advection import divergence_of_stress, stress_with
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, FieldSpec, constant
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Points, Transform
 from simulator.spectral.arrays import (
@@ -72,7 +73,7 @@ class Closure:
     arrays: Mapping[str, Tree] = {}
     """By name, such as weights; a run can be differentiated by them."""
 
-    def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
+    def __init__(self, settings: Any, transform: Transform, files: UserFiles) -> None:
         """`files` opens the user's files."""
         self.settings = settings
         self.transform = transform
@@ -220,7 +221,7 @@ class Smagorinsky(StressClosure):
 
     Settings = SmagorinskySettings
 
-    def __init__(self, settings: SmagorinskySettings, transform: Transform, files: object):
+    def __init__(self, settings: SmagorinskySettings, transform: Transform, files: UserFiles):
         super().__init__(settings, transform, files)
         width = filter_width(transform.grid, settings.filter_width)
         self._length = settings.coefficient * width
@@ -284,7 +285,9 @@ class DynamicSmagorinsky(Smagorinsky):
 
     Settings = DynamicSmagorinskySettings
 
-    def __init__(self, settings: DynamicSmagorinskySettings, transform: Transform, files: object):
+    def __init__(
+        self, settings: DynamicSmagorinskySettings, transform: Transform, files: UserFiles
+    ):
         Closure.__init__(self, settings, transform, files)
         self._width = filter_width(transform.grid, settings.filter_width)
         self._resistive_length = 0.0
@@ -294,7 +297,7 @@ class DynamicSmagorinsky(Smagorinsky):
         strain = super().stress_inputs(layout, velocity)["strain"]
         dtype = velocity.real.dtype
 
-        def products(values: PointValues, points: Any, parameters: Any) -> Local:
+        def products(values: PointValues, points: Points, parameters: Tree) -> Local:
             s = values["strain"]
             return Local({"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s})
 
@@ -349,7 +352,7 @@ class Spectral(Closure):
     Settings = SpectralSettings
     modal = True
 
-    def __init__(self, settings: SpectralSettings, transform: Transform, files: object):
+    def __init__(self, settings: SpectralSettings, transform: Transform, files: UserFiles):
         super().__init__(settings, transform, files)
         self._cut = transform.grid.largest_wavenumber
         width = transform.layout.shell_width
@@ -413,13 +416,13 @@ class PythonStress(StressClosure):
 
     Settings = PythonStressSettings
 
-    def __init__(self, settings: PythonStressSettings, transform: Transform, files: Any):
+    def __init__(self, settings: PythonStressSettings, transform: Transform, files: UserFiles):
         super().__init__(settings, transform, files)
         self._width = filter_width(transform.grid)
         self._pairs = symmetric_pairs(len(transform.grid.axes))
         self._function = self._flux = UserFunction.of(files, settings, "values", "subgrid: ")
 
-        def in_dtype(a: Any) -> Any:
+        def in_dtype(a: ArrayLike) -> Any:
             return (
                 jnp.asarray(a, transform.dtype)
                 if jnp.issubdtype(jnp.result_type(a), jnp.floating)
@@ -440,7 +443,7 @@ class PythonStress(StressClosure):
             self._flux = replace(self._function, function=flux, name=settings.flux)
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
-    def _own_arrays(self, files: Any) -> Mapping[str, Tree]:
+    def _own_arrays(self, files: UserFiles) -> Mapping[str, Tree]:
         settings = self.settings
         made = {}
         if isinstance(settings.arrays, Mapping):
@@ -560,7 +563,7 @@ def check_closed(subgrid: SubgridSettings | None, fields: Collection[str]) -> No
             raise wrong("subgrid.resistive_coefficient", problem)
 
 
-def close(model: ClosedFlow, subgrid: Any, files: Any) -> None:
+def close(model: ClosedFlow, subgrid: "SubgridSettings", files: UserFiles) -> None:
     """Gives a flow the closure that the settings describe. Raises UserError for unsuitable
     settings."""
     closure = CLOSURES[subgrid.kind](subgrid, model.transform, files)

@@ -7,7 +7,6 @@ however it represents its own fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import jax
@@ -16,7 +15,13 @@ from pydantic import AfterValidator
 
 from simulator.errors import UserError, shown
 from simulator.physics.models.cosmology import CosmologySettings, UnitsName
-from simulator.physics.models.fields import DENSITY, MOMENTUM, PSI, DerivedField, Fields, FieldSpec
+from simulator.physics.models.fields import (
+    DerivedField,
+    Fields,
+    FieldSpec,
+    MatterFields,
+)
+from simulator.physics.models.kinds import Potential
 from simulator.physics.models.limits import advection_rate
 from simulator.physics.models.names import free_name
 from simulator.physics.models.outputs import (
@@ -41,6 +46,7 @@ from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.runge_kutta import RungeKutta4
+from simulator.physics.user_function import UserFiles
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.arrays import Number, PhysicalScalar, PointValues, SpectralScalar, Spectrum
@@ -72,20 +78,8 @@ class Gravity:
     units: UnitsName = "dimensionless"
 
 
-@dataclass(frozen=True)
-class Potential:
-    """The potential of all matter at one moment."""
-
-    transform: Transform  # The transform of real fields with all their modes.
-    # Phi, without mean; in an expanding background the scale factor times Phi.
-    modes: SpectralScalar
-    # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
-    fall: Number
-
-    @cached_property
-    def values(self) -> PhysicalScalar:
-        """Phi (length^2/time^2) on the grid."""
-        return self.transform.inverse(self.modes)
+Work = jax.Array | None
+"""An intermediate result for `kick`: the values of a wave function, or accelerations."""
 
 
 class Component:
@@ -99,7 +93,7 @@ class Component:
     # The particles of the component; None if it consists of fields.
     population: Population | None = None
 
-    def source(self, fields: Any) -> tuple[PhysicalScalar, Any]:
+    def source(self, fields: MatterFields) -> tuple[PhysicalScalar, Any]:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can
         use."""
         raise TypeError(f"{type(self).__name__} does not define source")
@@ -113,12 +107,12 @@ class Component:
         """The coefficients of the density that attracts."""
         return modes
 
-    def pulled(self, fields: Any, work: Any, potential: Potential) -> Any:
+    def pulled(self, fields: MatterFields, work: Work, potential: Potential) -> Any:
         """The `work` of `kick`, from the second result of `source`."""
         return work
 
     def kick(
-        self, fields: Any, work: Any, potential: Potential, time: Number, duration: Number
+        self, fields: MatterFields, work: Work, potential: Potential, time: Number, duration: Number
     ) -> tuple[Any, Number]:
         """The fields after an acceleration by the potential for `duration`, while nothing moves;
         and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
@@ -126,23 +120,28 @@ class Component:
         raise TypeError(f"{type(self).__name__} does not define kick")
 
     def rate(
-        self, fields: Any, work: Any, row: Mapping[str, Number], potential: Potential, time: Number
+        self,
+        fields: MatterFields,
+        work: Work,
+        row: Mapping[str, Number],
+        potential: Potential,
+        time: Number,
     ) -> Number:
         """The rate of a kick of these fields; `work` is from `source`, `row` from `diagnostics`."""
         raise TypeError(f"{type(self).__name__} does not define rate")
 
-    def drift(self, fields: Any, duration: Number) -> Any:
+    def drift(self, fields: MatterFields, duration: Number) -> Any:
         """The fields after `duration` without the potential, with an accuracy of at least second
         order."""
         raise TypeError(f"{type(self).__name__} does not define drift")
 
-    def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         """Columns of diagnostics, among them `energy` (box mean, without gravity),
         `kinetic_energy`, `mass`, `max_density` and `mean_momentum_x`, `mean_momentum_y`,
         `mean_momentum_z`."""
         raise TypeError(f"{type(self).__name__} does not define diagnostics")
 
-    def spectra(self, fields: Any) -> dict[str, Spectrum]:
+    def spectra(self, fields: MatterFields) -> dict[str, Spectrum]:
         """Shell spectra by name, on shells of the grid's width; their number may differ from the
         composite's."""
         return {}
@@ -151,12 +150,12 @@ class Component:
         """Fields beyond the evolved ones."""
         return {}
 
-    def energy_slope(self, work: Any, scale_factor: Number) -> Number | float:
+    def energy_slope(self, work: Work, scale_factor: Number) -> Number | float:
         """The derivative of `energy` by the scale factor for constant fields; `work` is from
         `source`."""
         return 0.0
 
-    def trouble(self, fields: Any) -> tuple[str, str] | None:
+    def trouble(self, fields: MatterFields) -> tuple[str, str] | None:
         """The reason why no step can be taken from these fields, and a remedy; None if a step can
         be taken."""
         return None
@@ -177,17 +176,18 @@ class FieldComponent(Component):
         """`model(G)` makes the model of this matter alone with the gravitational constant G."""
         self.alone = model(gravity.constant)
         self.free = model(0.0)
+        self.fields = tuple(self.free.fields.values())
 
-    def diagnostics(self, fields: Fields, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         return diagnostics(self.free, fields, time)
 
-    def spectra(self, fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, fields: MatterFields) -> dict[str, Spectrum]:
         return spectra(self.free, fields)
 
     def derived(self) -> Mapping[str, DerivedField]:
         return derived_fields(self.free)
 
-    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+    def trouble(self, fields: MatterFields) -> tuple[str, str] | None:
         return step_trouble(self.free, fields)
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
@@ -214,14 +214,13 @@ class GasComponent(FieldComponent):
     m - dt rho grad Phi, which is exact because the density stays constant."""
 
     Settings = GasComponentSettings
-    fields = (DENSITY, MOMENTUM)
 
     def __init__(
         self,
         settings: GasComponentSettings,
         gravity: Gravity,
         make: Callable[..., Transform],
-        files: object,
+        files: UserFiles,
     ):
         """Raises UserError, beginning with the key, for gas whose pressure changes with the
         expansion."""
@@ -244,16 +243,18 @@ class GasComponent(FieldComponent):
 
         super().__init__(gas, gravity)
 
-    def source(self, fields: Fields) -> tuple[jax.Array, None]:
+    def source(self, fields: MatterFields) -> tuple[jax.Array, None]:
         return self.transform.inverse(fields["density"]), None
 
-    def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
+    def kick(
+        self, fields: MatterFields, work: Work, potential: Potential, time: Number, duration: Number
+    ) -> tuple[Fields, jax.Array]:
         layout = self.transform.layout
         rho = fields["density"]
         m = fields["momentum"]
         grad_phi = gradient(layout, self.transform.forward(potential.values))
 
-        def accelerated(values: PointValues, points: Points, parameters) -> Local:
+        def accelerated(values: PointValues, points: Points, parameters: Number) -> Local:
             weight = values["density"] * values["grad_phi"]
             v = (values["momentum"] - parameters * weight) / values["density"]
             advection = advection_rate(self.transform.grid, v)
@@ -270,10 +271,17 @@ class GasComponent(FieldComponent):
         )
         return new, jax.lax.stop_gradient(rate)
 
-    def rate(self, fields, work, row, potential, time) -> jax.Array:
+    def rate(
+        self,
+        fields: MatterFields,
+        work: Work,
+        row: Mapping[str, Number],
+        potential: Potential,
+        time: Number,
+    ) -> jax.Array:
         return row["rate"].astype(jnp.float64) + potential.fall
 
-    def drift(self, fields: Fields, duration: Number) -> Fields:
+    def drift(self, fields: MatterFields, duration: Number) -> Fields:
         def N(u: Evolved, t: Number) -> Evolved:
             return Evolved(tendency(self.free, u, t)[0])
 
@@ -294,14 +302,13 @@ class WaveComponent(FieldComponent):
     exact."""
 
     Settings = WaveComponentSettings
-    fields = (PSI,)
 
     def __init__(
         self,
         settings: WaveComponentSettings,
         gravity: Gravity,
         make: Callable[..., Transform],
-        files: object,
+        files: UserFiles,
     ):
         """Raises UserError, beginning with the key, for a trap or an absorber in an expanding
         background, and for a mass of the boson in other units than its own."""
@@ -325,27 +332,39 @@ class WaveComponent(FieldComponent):
 
         super().__init__(wave, gravity)
 
-    def source(self, fields: Fields) -> tuple[jax.Array, jax.Array]:
+    def source(self, fields: MatterFields) -> tuple[jax.Array, jax.Array]:
         """|psi|^2, and the values of psi on the grid."""
         psi = self.transform.inverse(fields["psi"])
         return psi.real**2 + psi.imag**2, psi
 
-    def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
+    def kick(
+        self, fields: MatterFields, work: Work, potential: Potential, time: Number, duration: Number
+    ) -> tuple[Fields, jax.Array]:
+        assert work is not None
         return self.free.turned(work, self._turn(work, potential, time), duration)
 
-    def rate(self, fields, work, row, potential, time) -> jax.Array:
+    def rate(
+        self,
+        fields: MatterFields,
+        work: Work,
+        row: Mapping[str, Number],
+        potential: Potential,
+        time: Number,
+    ) -> jax.Array:
         return self.free.spread(self._turn(work, potential, time))
 
-    def _turn(self, work: PhysicalScalar, potential: Potential, time: Number) -> PhysicalScalar:
+    def _turn(self, work: Work, potential: Potential, time: Number) -> PhysicalScalar:
+        assert work is not None
         density = work.real**2 + work.imag**2
         return self.free.turn(density, time) + potential.values / self.free.hbar
 
-    def drift(self, fields: Fields, duration: Number) -> Fields:
-        return self.free.drift(fields, duration)
+    def drift(self, fields: MatterFields, duration: Number) -> Fields:
+        return self.free.drift(dict(fields), duration)
 
-    def energy_slope(self, work: PhysicalScalar, scale_factor: Number) -> Number | float:
+    def energy_slope(self, work: Work, scale_factor: Number) -> Number | float:
         """The derivative of the interaction energy g rho^2 / (2 a) with respect to a."""
         if not (g := self.free.self_interaction):
             return 0.0
+        assert work is not None
         square = self.alone.real.physical.mean((work.real**2 + work.imag**2) ** 2)
         return -0.5 * g / scale_factor**2 * square

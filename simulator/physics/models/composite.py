@@ -4,7 +4,7 @@ kind."""
 import math
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ from simulator.physics.models.component import (
     GasComponent,
     GasComponentSettings,
     Gravity,
-    Potential,
     WaveComponent,
     WaveComponentSettings,
 )
@@ -27,13 +26,14 @@ from simulator.physics.models.cosmology import (
     CosmologySettings,
     UnitsName,
 )
-from simulator.physics.models.fields import check_arrangement
-from simulator.physics.models.kinds import Mixture
+from simulator.physics.models.fields import MatterFields, check_arrangement
+from simulator.physics.models.kinds import Matter, Mixture, Potential
 from simulator.physics.models.observables.matter import EXPECTED, AllMatter, continued, total
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.stepping.integrator import Integrator
+from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -89,16 +89,6 @@ class CompositeSettings(Settings):
                 problem = f"{name} is taken; give each component a name of its own"
                 raise wrong(f"components.{index}.name", problem)
         return self
-
-
-class Matter(NamedTuple):
-    """All matter at one moment."""
-
-    values: dict[str, PhysicalScalar]  # The density of every component on the grid.
-    # Intermediate results of the densities that the components' kicks can use.
-    works: dict[str, Any]
-    modes: SpectralScalar  # The density that attracts.
-    potential: Potential
 
 
 class Composite(Mixture):
@@ -158,7 +148,7 @@ class Composite(Mixture):
 
     @classmethod
     def create(
-        cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any
+        cls, settings: CompositeSettings, make: Callable[..., Transform], files: UserFiles
     ) -> Self:
         gravity = Gravity(settings.gravitational_constant, settings.cosmology, settings.units)
         parts = {}
@@ -176,12 +166,12 @@ class Composite(Mixture):
             return {PARTICLES: fields[name]}
         return {spec.name: fields[f"{name}_{spec.name}"] for spec in part.fields}
 
-    def drift(self, fields: Any, duration: Number) -> Any:
+    def drift(self, fields: MatterFields, duration: Number) -> Any:
         moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
         return joined(moved) | _beside(fields)
 
     def particle_acceleration(
-        self, fields: Any, time: Number
+        self, fields: MatterFields, time: Number
     ) -> Callable[[str, ParticleSet], ParticleVectors]:
         potential = self.moment(fields, time).potential
 
@@ -192,7 +182,7 @@ class Composite(Mixture):
 
         return of
 
-    def slowed(self, fields: Any, factor: Number) -> Any:
+    def slowed(self, fields: MatterFields, factor: Number) -> Any:
         """The fields with the velocities of all particles times `factor`."""
         slower = {
             name: fields[name].with_records({"velocity": factor * fields[name].records["velocity"]})
@@ -200,20 +190,20 @@ class Composite(Mixture):
         }
         return {**fields, **slower}
 
-    def kick(self, fields: Any, time: Number, duration: Number) -> tuple[Any, Number]:
+    def kick(self, fields: MatterFields, time: Number, duration: Number) -> tuple[Any, Number]:
         return self.kicked(fields, self.forces(fields, time), time, duration)
 
-    def forces(self, fields: Any, time: Number | None) -> Matter:
+    def forces(self, fields: MatterFields, time: Number | None) -> Matter:
         moment = self.moment(fields, time)
         works = iter(moment.works.values())
 
-        def act(part: Component, own: Any) -> Any:
+        def act(part: Component, own: dict[str, Any]) -> Any:
             return part.pulled(own, next(works), moment.potential)
 
         return moment._replace(works=self._in_turn(fields, act, lambda found: found))
 
     def kicked(
-        self, fields: Any, forces: Matter, time: Number, duration: Number
+        self, fields: MatterFields, forces: Matter, time: Number, duration: Number
     ) -> tuple[Any, Number]:
         kicked = {
             name: part.kick(
@@ -226,14 +216,15 @@ class Composite(Mixture):
         return new | self._accounted(fields, forces, time), rate
 
     def leapt(
-        self, fields: Any, forces: Matter, time: Number, kick: Number, drift: Number
+        self, fields: MatterFields, forces: Matter, time: Number, kick: Number, drift: Number
     ) -> tuple[Any, Any]:
         if self.transform.kernels != "native":
             kicked, _ = self.kicked(fields, forces, time, kick)
             return kicked, self.drift(kicked, drift)
         works = iter(forces.works.values())
 
-        def act(part: Any, own: Any) -> Any:
+        def act(part: Component, own: dict[str, Any]) -> Any:
+            assert isinstance(part, ParticleComponent)
             return part.leap(own[PARTICLES], next(works), kick, drift)
 
         pairs = self._in_turn(fields, act, lambda pair: {PARTICLES: pair[1]})
@@ -242,7 +233,7 @@ class Composite(Mixture):
         )
         return {name: pair[0] for name, pair in pairs.items()}, new
 
-    def _accounted(self, fields: Any, forces: Matter, time: Number) -> dict[str, Any]:
+    def _accounted(self, fields: MatterFields, forces: Matter, time: Number) -> dict[str, Any]:
         """The entry `EXPECTED` of the fields, if there is one, after a kick."""
         if self.background is None or EXPECTED not in fields:
             return _beside(fields)
@@ -251,7 +242,7 @@ class Composite(Mixture):
 
     def _in_turn(
         self,
-        fields: Any,
+        fields: MatterFields,
         act: Callable[[Component, Any], _Result],
         result: Callable[[_Result], Any],
     ) -> dict[str, _Result]:
@@ -279,14 +270,14 @@ class Composite(Mixture):
                 last = new[PARTICLES].records["velocity"] if isinstance(new, dict) else new
         return found
 
-    def densities(self, fields: Any) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
+    def densities(self, fields: MatterFields) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
         """The density of every component on the grid, and the intermediate results that its kick
         can use."""
         sources = self._in_turn(fields, lambda part, own: part.source(own), lambda found: found[0])
         values = {name: density for name, (density, _) in sources.items()}
         return values, {name: work for name, (_, work) in sources.items()}
 
-    def moment(self, fields: Any, time: jax.Array | None = None) -> Matter:
+    def moment(self, fields: MatterFields, time: jax.Array | None = None) -> Matter:
         """All matter and its potential; in an expanding background the potential times the scale
         factor at `time`."""
         values, works = self.densities(fields)
@@ -336,7 +327,7 @@ class Composite(Mixture):
         own = [self.parts[name].energy_slope(work, a) for name, work in moment.works.items()]
         return gravity.astype(jnp.float64) + total(own)
 
-    def memory(self, fields: Any, time: Number) -> dict[str, jax.Array]:
+    def memory(self, fields: MatterFields, time: Number) -> dict[str, jax.Array]:
         memory = {"rate": self.kick(fields, time, jnp.zeros((), jnp.float64))[1]}
         if self.background is not None:
             scale_factor = self.background.scale_factor(time)
@@ -346,7 +337,7 @@ class Composite(Mixture):
         return memory
 
 
-def _beside(fields: Any) -> dict[str, Any]:
+def _beside(fields: MatterFields) -> dict[str, Any]:
     return {EXPECTED: fields[EXPECTED]} if EXPECTED in fields else {}
 
 

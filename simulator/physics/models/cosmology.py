@@ -5,10 +5,11 @@ lengths x, comoving density a^3 rho, time tau with d tau = dt / a^2. The equatio
 expansion, with gravity multiplied by a. The scale factor obeys da/d tau = a^3 H."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import jax
@@ -19,6 +20,10 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from simulator.errors import shown
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
 from simulator.spectral.arrays import Number
+
+Table = np.ndarray | jax.Array
+Reals = float | Table
+"""A number, or an array of numbers."""
 
 # The end of the table. tau tends to a finite value as a grows without bound.
 LARGEST_SCALE_FACTOR = 4.0
@@ -68,7 +73,7 @@ class DarkEnergySettings(Settings):
     """w(a) = w0 + wa (1 - a): Linder, Phys. Rev. Lett. 90, 091301 (2003)."""
 
 
-def _scale_factor(value: Any) -> Any:
+def _scale_factor(value: object) -> Any:
     """`value`, or the scale factor that {redshift: Z} or {scale_factor: A} names."""
     if not isinstance(value, Mapping):
         return value
@@ -101,7 +106,7 @@ class CosmologySettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_neutrinos(cls, data: Any) -> Any:
+    def _without_neutrinos(cls, data: object) -> Any:
         if isinstance(data, Mapping) and "neutrinos" in data:
             raise wrong("neutrinos", "massive neutrinos are not followed; count them in matter")
         return data
@@ -122,7 +127,7 @@ class CosmologySettings(Settings):
         return self
 
 
-def expansion(s: CosmologySettings, a: Any) -> Any:
+def expansion(s: CosmologySettings, a: Reals) -> Any:
     """(H / H0)^2 at scale factors a, numbers or arrays."""
     dark = 1 - s.matter - s.radiation - s.curvature
     w = s.dark_energy
@@ -155,7 +160,7 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     ):
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
 
-    def time_of(key: str, name: str, value: Any) -> float:
+    def time_of(key: str, name: str, value: object) -> float:
         if (history := background()) is None:
             return 1.0  # any time: the run is refused for its background
         try:
@@ -170,7 +175,7 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
             )
         return history.time_of(max(a, start))
 
-    def converted(key: str, value: Any) -> Any:
+    def converted(key: str, value: object) -> Any:
         if (
             not isinstance(value, dict)
             or len(value) != 1
@@ -186,7 +191,7 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
             return [t for t in sorted({time_of(key, name, one) for one in given}) if t > 0]
         return time_of(key, name, given)
 
-    def within(path: str, block: Any) -> Any:
+    def within(path: str, block: object) -> Any:
         if isinstance(block, list):
             return [within(f"{path}.{n}", one) for n, one in enumerate(block)]
         if not isinstance(block, dict):
@@ -227,7 +232,7 @@ class Background:
         dark = self.settings.dark_energy
         return any(isinstance(x, jax.Array) for s in (self.settings, dark) for _, x in s)
 
-    def hubble(self, a):
+    def hubble(self, a: Reals):
         """H(a), 1/time, of a number or an array a."""
         return self.settings.hubble * expansion(self.settings, a) ** 0.5
 
@@ -270,7 +275,7 @@ class Background:
         a = np.exp(self._table[0])
         return a**2 * self.hubble(a)
 
-    def scale_factor(self, time: Number) -> Number:
+    def scale_factor(self, time: Number | float) -> Number:
         """a(tau), traced; relative error below 1e-10."""
         return jnp.exp(self._at(time, self._table[0], self._rate, jnp))
 
@@ -278,7 +283,7 @@ class Background:
         """a(tau) for one time, without JAX."""
         return float(np.exp(self._at(time, self._table[0], self._rate, np)))
 
-    def _at(self, time: Any, y: Any, slope: Any, xp: Any) -> Any:
+    def _at(self, time: Reals, y: Table, slope: Table, xp: ModuleType) -> Any:
         """Quantities at a time, from their values y and their slopes dy/d tau at the points of the
         table."""
         tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
@@ -286,7 +291,13 @@ class Background:
         values, slopes = ((each[..., i], each[..., i + 1]) for each in (y, slope))
         return _hermite(time, (tau[i], tau[i + 1]), values, slopes)
 
-    def _inverse(self, y: Any, slope: Any, wanted: Any, xp: Any) -> Any:
+    def _inverse(
+        self,
+        y: Table,
+        slope: Table,
+        wanted: Reals,
+        xp: ModuleType,
+    ) -> Any:
         """The time at which a rising quantity, y with the slope dy/d tau at the points of the
         table, has a value."""
         tau, y, slope = map(xp.asarray, (self._table[1], y, slope))
@@ -312,7 +323,7 @@ class Background:
             self._slope, ends, begin, "DOP853", rtol=1e-12, atol=1e-30, dense_output=True
         ).sol
 
-    def _slope(self, u: Any, y: Any) -> tuple[Any, ...]:
+    def _slope(self, u: Reals, y: Sequence[Any] | Table) -> tuple[Any, ...]:
         """The slopes dy/du of y = (D, x, D_2, x_2) with x = a^2 E dD/du, whose slope needs no
         derivative of H."""
         a = math.e**u
@@ -340,7 +351,9 @@ class Background:
         unit = first**2 * expansion(s, first) ** 0.5
         return d, unit * first, second, unit * second * (1 if radiates else 2)
 
-    def _integrated(self, begin: Any, start: float, steps: int, width: float) -> tuple[Any, Any]:
+    def _integrated(
+        self, begin: jax.Array, start: float, steps: int, width: float
+    ) -> tuple[Any, Any]:
         """y after each of `steps` classical Runge-Kutta steps in u, traced: the last, and all,
         (steps, 4)."""
 
@@ -372,7 +385,7 @@ class Background:
         slopes = xp.stack([s.hubble * x, pull * d, s.hubble * x2, pull * (second - d**2)])
         return xp.stack([d, slopes[0], second, slopes[2]]), slopes
 
-    def growing(self, time: Any) -> Growing:
+    def growing(self, time: Number | float) -> Growing:
         """The growth of structure at a supercomoving time, traced; relative errors below 1e-10."""
         d, speed, second, second_speed = self._at(time, *self._growing, jnp)
         pull = 1.5 * self.settings.matter * self.settings.hubble**2 * self.scale_factor(time)
@@ -407,7 +420,7 @@ class Background:
         return Growing(d, hubble * speed, second, hubble * second_speed, pull)
 
 
-def _hermite(at, ends, values, slopes):
+def _hermite(at: Reals, ends: Sequence[Reals], values: Sequence[Reals], slopes: Sequence[Reals]):
     """The cubic through two values with two slopes at the `ends` of an interval."""
     (low, high), width = values, ends[1] - ends[0]
     x, a, b = (at - ends[0]) / width, slopes[0] * width, slopes[1] * width

@@ -26,6 +26,7 @@ from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.particles.population import Populations
+from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
 from simulator.spectral import Transform, arrays, operators
@@ -182,7 +183,7 @@ class Equation:
         self.linear_growth = Growth(self)
 
     @classmethod
-    def create(cls, settings: Any, make: MakeTransform, files: Any) -> Self:
+    def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
         """The equation of a run; `files` opens files. Raises UserError, beginning with the key, for
         settings that do not fit the grid."""
         real = not any(field.complex for field in declared(cls))

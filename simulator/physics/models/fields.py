@@ -1,9 +1,9 @@
 """The description of a field: components, transform and units, for all code that stores, measures
 or draws it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,15 @@ from jaxtyping import Float
 from simulator.errors import UserError
 from simulator.spectral import Fields, Grid, Transform
 from simulator.spectral.arrays import SpectralScalar, SpectralVector
+from simulator.spectral.operators import squared
 
 __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
 VECTOR = ("x", "y", "z")
+
+MatterFields = Mapping[str, Any]
+"""The fields of a composite or of one of its components: coefficients, sets of particles
+(`ParticleSet`) and numbers of the memory, by name."""
 
 
 def constant(vector: Sequence[float], dtype: jnp.dtype) -> Float[np.ndarray, "d 1 1 1"]:
@@ -91,17 +96,19 @@ class DerivedField(NamedTuple):
     values: Callable[[Fields], jax.Array]  # Values (component, x, y, z), zero in padding.
 
 
+def magnitude(vector: Callable[[Fields], jax.Array]) -> Callable[[Fields], jax.Array]:
+    """|v| of the vector whose values a function gives."""
+    return lambda fields: jnp.sqrt(squared(vector(fields)))
+
+
 def by_name(*derived: DerivedField) -> dict[str, DerivedField]:
     """Derived fields by the names of their specifications."""
     return {field.spec.name: field for field in derived}
 
 
 VELOCITY = FieldSpec("velocity", VECTOR, solenoidal=True, units="length/time")
-MAGNETIC = FieldSpec("magnetic", VECTOR, solenoidal=True, units="length/time")
-BUOYANCY = FieldSpec("buoyancy", units="length/time^2")
+MATTER_VELOCITY = replace(VELOCITY, solenoidal=False)
 DENSITY = FieldSpec("density", units="mass/length^3")
-MOMENTUM = FieldSpec("momentum", VECTOR, units="mass/(length^2 time)")
-PSI = FieldSpec("psi", complex=True, units="(mass/length^3)^(1/2)")
 VORTICITY = FieldSpec("vorticity", VECTOR, units="1/time", axial=True)
 VORTICITY_MAGNITUDE = FieldSpec("vorticity_magnitude", units="1/time")
 DISSIPATION_RATE = FieldSpec("dissipation_rate", units="length^2/time^3")

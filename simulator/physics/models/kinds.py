@@ -1,12 +1,14 @@
 """Kinds of equations: what objects that measure, limit or close an equation rely on."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from simulator.physics.models.advection import Momentum
 from simulator.physics.models.damping import HyperdiffusionSettings
 from simulator.physics.models.equation import Equation
-from simulator.physics.models.fields import Fields
+from simulator.physics.models.fields import Fields, MatterFields
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.wave_functions import PointFunction
@@ -84,7 +86,7 @@ class MatterWave(SplitEquation):
     gravity: float
     self_interaction: float
     trap: PointFunction | None
-    fastest_drift: Any
+    fastest_drift: float
 
     def potential(self, density: SpectralScalar) -> SpectralScalar:
         """The potential (length^2/time^2) of the density."""
@@ -99,10 +101,36 @@ class MatterWave(SplitEquation):
         raise TypeError(f"{type(self).__name__} does not define spread")
 
 
+@dataclass(frozen=True)
+class Potential:
+    """The potential of all matter at one moment."""
+
+    transform: Transform  # The transform of real fields with all their modes.
+    # Phi, without mean; in an expanding background the scale factor times Phi.
+    modes: SpectralScalar
+    # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
+    fall: Number
+
+    @cached_property
+    def values(self) -> PhysicalScalar:
+        """Phi (length^2/time^2) on the grid."""
+        return self.transform.inverse(self.modes)
+
+
+class Matter(NamedTuple):
+    """All matter at one moment."""
+
+    values: dict[str, PhysicalScalar]  # The density of every component on the grid.
+    # Intermediate results of the densities that the components' kicks can use.
+    works: dict[str, Any]
+    modes: SpectralScalar  # The density that attracts.
+    potential: Potential
+
+
 class Mixture(SplitEquation):
     """Several kinds of matter in one potential."""
 
-    def begin(self, fields: Any, names: Collection[str]) -> Any:
+    def begin(self, fields: MatterFields, names: Collection[str]) -> Any:
         """The fields and particle sets of an initial condition, as they are: the linear terms of
         matter let no mode grow."""
         return fields
@@ -111,11 +139,11 @@ class Mixture(SplitEquation):
         """The fields of the component `name`, under their names without prefix."""
         raise TypeError(f"{type(self).__name__} does not define of")
 
-    def moment(self, fields: Any, time: Number | None = None) -> Any:
+    def moment(self, fields: MatterFields, time: Number | None = None) -> Matter:
         """All matter and its potential."""
         raise TypeError(f"{type(self).__name__} does not define moment")
 
-    def densities(self, fields: Any) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
+    def densities(self, fields: MatterFields) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
         """The density of every component on the grid, and what its kick can use."""
         raise TypeError(f"{type(self).__name__} does not define densities")
 
@@ -123,6 +151,6 @@ class Mixture(SplitEquation):
         """Coefficients of the components' densities."""
         raise TypeError(f"{type(self).__name__} does not define density_modes")
 
-    def energy_slope(self, moment: Any, time: Number) -> Number:
+    def energy_slope(self, moment: Matter, time: Number) -> Number:
         """The derivative of the energy with respect to the scale factor."""
         raise TypeError(f"{type(self).__name__} does not define energy_slope")

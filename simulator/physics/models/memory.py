@@ -45,11 +45,15 @@ class StateMemory:
     def restored(self, read: Callable[[str, jax.Array], jax.Array]) -> Self:
         """A memory of the same parts, whose arrays are `read(name, like)`."""
         arrays = {name: read(name, like) for name, like in self.named.items()}
+
+        def part(numbers: Numbers) -> Numbers:
+            return {name: arrays[name] for name in numbers}
+
         return replace(
             self,
-            forcing={name: arrays[name] for name in self.forcing},
-            model={name: arrays[name] for name in self.model},
-            particles={name: arrays[name] for name in self.particles},
+            forcing=part(self.forcing),
+            model=part(self.model),
+            particles=part(self.particles),
             rate=arrays.get(RATE),
             residual=arrays.get(RESIDUAL),
         )

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 from simulator.errors import UserError
 
@@ -35,14 +34,14 @@ def refuse_misspelling(equation: type, contract: type, parameters: frozenset[str
                 )
 
 
-def _code(value: Any) -> CodeType | None:
+def _code(value: object) -> CodeType | None:
     """The code of a function, also of one within a decorator of the standard library."""
     for inside in ("__wrapped__", "__func__", "fget", "func"):
         value = getattr(value, inside, None) or value
     return getattr(value, "__code__", None)
 
 
-def _names(value: Any) -> Iterator[str]:
+def _names(value: object) -> Iterator[str]:
     """The names of attributes that a function mentions, its inner functions included."""
     codes = [_code(value)]
     while codes:
@@ -51,7 +50,7 @@ def _names(value: Any) -> Iterator[str]:
             codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
-def _place(owner: type, name: str, value: Any) -> str:
+def _place(owner: type, name: str, value: object) -> str:
     """`FILE:LINE` of a definition in the class `owner`; without the line if it is unknown."""
     if (code := _code(value)) is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"

@@ -41,6 +41,7 @@ from simulator.physics.models.passive_scalars import (
     check_plane,
     scalars_on,
 )
+from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, Vector
 from simulator.spectral import Transform
 from simulator.spectral.arrays import OverModes, PhysicalVector, PointValues, SpectralVector
@@ -112,7 +113,7 @@ class NavierStokes(IncompressibleFlow):
         self.wave_frequency = 2 * hypot(*self.rotation)
 
     @classmethod
-    def create(cls, settings: Any, make: MakeTransform, files: Any) -> Self:
+    def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
         model = cls(settings, make())
         if settings.subgrid is not None:
             close(model, settings.subgrid, files)

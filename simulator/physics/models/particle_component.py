@@ -8,22 +8,26 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from simulator.physics.models.component import (
     PARTICLES,
     Component,
     ComponentName,
     Gravity,
-    Potential,
+    Work,
 )
 from simulator.physics.models.cosmology import Background
-from simulator.physics.models.fields import DENSITY, DerivedField, by_name
+from simulator.physics.models.density import by_axis
+from simulator.physics.models.fields import DENSITY, DerivedField, MatterFields, by_name
+from simulator.physics.models.kinds import Potential
 from simulator.physics.particles.assignment import Assignment, Scheme, cloud, compensated_cloud
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.migration import settled
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population
 from simulator.physics.particles.species import crossing_rate
+from simulator.physics.user_function import UserFiles
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -96,7 +100,7 @@ class ParticleComponent(Component):
         settings: ParticleComponentSettings,
         gravity: Gravity,
         make: Callable[..., Transform],
-        files: object,
+        files: UserFiles,
     ):
         """Raises UserError, beginning with the key, if the devices cannot hold so many
         particles."""
@@ -117,7 +121,7 @@ class ParticleComponent(Component):
     def domain(self) -> Domain:
         return self.assignment.domain
 
-    def source(self, fields: Any) -> tuple[PhysicalScalar, None]:
+    def source(self, fields: MatterFields) -> tuple[PhysicalScalar, None]:
         return self.density(fields[PARTICLES]), None
 
     def density(self, particles: ParticleSet) -> PhysicalScalar:
@@ -142,10 +146,10 @@ class ParticleComponent(Component):
         dtype = modes.real.dtype
         return modes * (self._softening(dtype) * self._sharpening(dtype))
 
-    def _sharpening(self, dtype: Any) -> OfModes:
+    def _sharpening(self, dtype: DTypeLike) -> OfModes:
         return self.assignment.window(self.transform.layout, dtype, -1)
 
-    def _softening(self, dtype: Any) -> OfModes:
+    def _softening(self, dtype: DTypeLike) -> OfModes:
         softening = self.settings.softening
         layout = self.transform.layout
         spacing = max(self.transform.grid.spacing)
@@ -160,15 +164,18 @@ class ParticleComponent(Component):
         entries."""
         return accelerated(particles, self.pulled({PARTICLES: particles}, None, potential))
 
-    def pulled(self, fields: Any, work: None, potential: Potential) -> jax.Array:
+    def pulled(self, fields: MatterFields, work: Work, potential: Potential) -> jax.Array:
         """The acceleration in the transform's precision; 0 in empty entries."""
         pull = -gradient(self.transform.layout, self.clouds(potential.modes))
         particles = fields[PARTICLES]
         return self.assignment.interpolated(pull, particles.records["position"], particles.count)
 
-    def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
+    def kick(
+        self, fields: MatterFields, work: Work, potential: Potential, time: Number, duration: Number
+    ) -> tuple[Any, jax.Array]:
         particles = fields[PARTICLES]
         spacing = self.transform.grid.spacing
+        assert work is not None
         velocity = particles.records["velocity"]
         fastest = None
         if self.domain.native:
@@ -180,10 +187,17 @@ class ParticleComponent(Component):
         rate = crossing_rate(new, spacing) if fastest is None else fastest.max()
         return {PARTICLES: new}, jax.lax.stop_gradient(rate + potential.fall)
 
-    def rate(self, fields, work, row, potential, time) -> jax.Array:
+    def rate(
+        self,
+        fields: MatterFields,
+        work: Work,
+        row: Mapping[str, Number],
+        potential: Potential,
+        time: Number,
+    ) -> jax.Array:
         return crossing_rate(fields[PARTICLES], self.transform.grid.spacing) + potential.fall
 
-    def drift(self, fields: Any, duration: Number) -> Any:
+    def drift(self, fields: MatterFields, duration: Number) -> Any:
         particles = fields[PARTICLES]
         position = particles.records["position"]
         velocity = particles.records["velocity"]
@@ -229,7 +243,7 @@ class ParticleComponent(Component):
         inside = jnp.where(particles.valid, self.domain.wrapped(position), 0)
         return settled(particles.with_records({"position": inside}), self.domain)
 
-    def diagnostics(self, fields: Any, time: Number) -> dict[str, Number]:
+    def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         """The energy is the kinetic energy, the box mean of rho v^2 / 2; `shot_noise` is V sum m^2
         / (sum m)^2, P(k) of particles at random places."""
         particles = fields[PARTICLES]
@@ -237,15 +251,16 @@ class ParticleComponent(Component):
         velocity = particles.records["velocity"]
         mass = jnp.where(particles.valid, particles.records["mass"], 0)
         kinetic = 0.5 * (mass * (velocity**2).sum(0)).sum() / volume
-        whole = mass.sum()
+        total = mass.sum()
+        fastest = jnp.where(particles.valid, (velocity**2).sum(0), 0).max()
         momentum = (mass * velocity).sum(-1) / volume
         return {
             "energy": kinetic,
             "kinetic_energy": kinetic,
-            "mass": whole,
-            "max_speed": jnp.sqrt(jnp.where(particles.valid, (velocity**2).sum(0), 0).max()),
-            "shot_noise": volume * (mass**2).sum() / whole**2,
-            **{f"mean_momentum_{axis}": momentum[i] for i, axis in enumerate("xyz")},
+            "mass": total,
+            "max_speed": jnp.sqrt(fastest),
+            "shot_noise": volume * (mass**2).sum() / total**2,
+            **by_axis(self.transform.grid, "mean_momentum", momentum),
         }
 
     def derived(self) -> Mapping[str, DerivedField]:

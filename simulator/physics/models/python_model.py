@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.tendency import pointwise
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction
 from simulator.registry import subclass_of
 from simulator.settings import PythonFile, Settings
 from simulator.spectral import Points
@@ -46,7 +46,7 @@ class PythonModelSettings(Settings):
     """Values of the class's annotated attributes; those with a default may be left out."""
 
 
-def admitted(name: str, model: Any) -> type[Equation]:
+def admitted(name: str, model: object) -> type[Equation]:
     """The class that an installed package declares as a kind of model; the parameters of an
     `Equation` are keys of the block `model`. Raises TypeError for anything else."""
     model = subclass_of(Equation)(name, model)
@@ -75,11 +75,11 @@ class PythonModel(Equation):
     open = True
 
     @classmethod
-    def create(cls, settings: Any, make: MakeTransform, files: Any) -> Any:
+    def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Any:
         """Raises UserError or WrongParameters, with file and line, if the class is not an equation
         that can be solved."""
         path = Path(settings.path)
-        kind = files.function(str(path), settings.equation, "class")
+        kind: Any = files.function(str(path), settings.equation, "class")
         _check_declaration(kind, path, settings.equation)
         model = kind.create(validated(kind, settings.parameters), make, files)
         _Check(model, path).all()
@@ -106,7 +106,7 @@ def validated(kind: type[Equation], values: Mapping[str, Any]) -> Settings:
     )
 
 
-def _check_declaration(kind: Any, path: Path, name: str) -> None:
+def _check_declaration(kind: object, path: Path, name: str) -> None:
     where = f"{path}: {name}"
     if not (isinstance(kind, type) and issubclass(kind, Equation)):
         raise UserError(
@@ -236,7 +236,7 @@ class _Check:
         line = self._line_of(method)
         return UserFunction(function, self._path, method, given, line=line)
 
-    def _fields(self, method: str, result: Any) -> None:
+    def _fields(self, method: str, result: object) -> None:
         shapes = self._model.shapes
         if not isinstance(result, Mapping):
             self._refuse(
@@ -256,7 +256,7 @@ class _Check:
                     method, f"{name} has shape {own}, which does not fit the field's {needed}"
                 )
 
-    def _refuse(self, method: str, problem: str) -> None:
+    def _refuse(self, method: str, problem: str) -> NoReturn:
         raise self._user(method, self._traced).refused(problem)
 
     def _line_of(self, method: str) -> int | None:

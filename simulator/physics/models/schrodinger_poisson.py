@@ -12,7 +12,6 @@ In two dimensions nothing depends on z: densities are still masses per volume, t
 is that of a layer of unit depth, and gravity is that of rods along z."""
 
 import math
-from functools import cached_property
 from typing import Any, Literal, Self
 
 import jax
@@ -36,6 +35,7 @@ from simulator.physics.models.observables.wave_function import (
     WaveResolution,
     WaveSpectra,
 )
+from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Transform, arrays
 from simulator.spectral.operators import Green, solve_poisson, squared
@@ -119,7 +119,7 @@ class SchrodingerPoisson(MatterWave):
         settings: SchrodingerPoissonSettings,
         transform: Transform,
         real: Transform,
-        files: Any = None,
+        files: UserFiles | None = None,
     ):
         """`transform` is that of the complex wave function, `real` that of density and potential,
         both with all modes."""
@@ -137,9 +137,15 @@ class SchrodingerPoisson(MatterWave):
             self.trap = wave_functions.external_potential(trap, transform.grid, files)
         if settings.absorber is not None:
             self.absorption = wave_functions.absorption(settings.absorber, transform.grid)
+        largest = (np.abs(transform.layout.mode_numbers[axis]).max() for axis in "xyz")
+        k = [n * unit for n, unit in zip(largest, transform.grid.fundamental, strict=True)]
+        self.fastest_drift = 0.5 * self.hbar * float(np.square(k).sum())
+        """(hbar/2m) k^2 of the largest wavenumber."""
 
     @classmethod
-    def create(cls, settings: SchrodingerPoissonSettings, make: MakeTransform, files: Any) -> Self:
+    def create(
+        cls, settings: SchrodingerPoissonSettings, make: MakeTransform, files: UserFiles
+    ) -> Self:
         return cls(settings, make(real=False, every=True), make(real=True, every=True), files)
 
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
@@ -210,15 +216,6 @@ class SchrodingerPoisson(MatterWave):
         physical = self.real.physical
         extent = (physical.max(v) - physical.min(v)).astype(jnp.float64)
         return jax.lax.stop_gradient(jnp.maximum(extent, self.fastest_drift) / math.pi)
-
-    @cached_property
-    def fastest_drift(self) -> float:
-        """(hbar/2m) k^2 of the largest wavenumber."""
-        layout = self.transform.layout
-        largest = (np.abs(layout.mode_numbers[axis]).max() for axis in "xyz")
-        units = self.transform.grid.fundamental
-        k = [n * unit for n, unit in zip(largest, units, strict=True)]
-        return 0.5 * self.hbar * float(np.square(k).sum())
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 of a small density wave in matter at rest at the start: (hbar k^2 / 2m)^2 + k^2 g

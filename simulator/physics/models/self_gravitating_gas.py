@@ -171,12 +171,10 @@ class SelfGravitatingGas(Gas):
             (i, j): part + pressure if i == j else part
             for (i, j), part in zip(pairs, products["flux"], strict=True)
         }
-        force = -1j * jnp.stack(
-            [
-                sum(k * stress[min(i, j), max(i, j)] for j, k in enumerate(self.k))
-                for i in range(len(m))
-            ]
-        )
+        rows = []
+        for i in range(len(m)):
+            rows.append(sum(k * stress[min(i, j), max(i, j)] for j, k in enumerate(self.k)))
+        force = -1j * jnp.stack(rows)
         if "weight" in products:
             force = force + products["weight"]
         if any(self.pull):

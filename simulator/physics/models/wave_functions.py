@@ -1,7 +1,7 @@
 """Tools of matter waves: phase factors of whole fields, quantum vortices, traps and absorbing
 layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from typing import Annotated, Any, Literal
@@ -14,10 +14,10 @@ from jaxtyping import Array, Complex, Float
 from pydantic import Field
 
 from simulator.physics.models.fields import along_axes
-from simulator.physics.user_function import UserFunction
+from simulator.physics.user_function import UserFiles, UserFunction
 from simulator.settings import NonNegative, Positive, PythonFile, Settings
 from simulator.spectral import Grid, Local, Points, Transform
-from simulator.spectral.arrays import Number, SpectralScalar
+from simulator.spectral.arrays import Number, PointValues, SpectralScalar
 from simulator.spectral.operators import translate
 
 # Moshier, Cephes, sin.c and sinf.c: pi/2 in three parts, sine and cosine on [-pi/4, pi/4].
@@ -62,7 +62,7 @@ def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
     vectorized: 0.6 ns in single precision."""
     dtype = np.dtype(angle.dtype)
 
-    def polynomial(coefficients, x):
+    def polynomial(coefficients: Sequence[float], x: jax.Array):
         value = jnp.full_like(x, coefficients[0])
         for c in coefficients[1:]:
             value = value * x + dtype.type(c)
@@ -84,7 +84,7 @@ def phase_factor(angle: Float[Array, "*shape"]) -> Complex[Array, "*shape"]:
 
 
 @phase_factor.defjvp
-def _(primals, tangents):
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]):
     value = phase_factor(*primals)
     return value, -1j * tangents[0] * value
 
@@ -109,7 +109,7 @@ def pierced_faces(transform: Transform, psi: SpectralScalar) -> Number:
     shifted = [translate(layout, psi, (x * dx, y * dy, 0.0)) for x, y in columns]
     mean = layout.inner(psi, psi)
 
-    def local(values, points: Points, parameters) -> Local:
+    def local(values: PointValues, points: Points, parameters: Number) -> Local:
         waves = dict(zip(columns, values["psi"], strict=True))
 
         def at(x: int, y: int, z: int) -> jax.Array:
@@ -182,7 +182,9 @@ ExternalSettings = Annotated[
 ]
 
 
-def external_potential(settings: Any, grid: Grid, files: Any) -> PointFunction:
+def external_potential(
+    settings: "ExternalSettings", grid: Grid, files: UserFiles | None
+) -> PointFunction:
     """The function that the settings describe. `files` opens the user's Python file."""
     if isinstance(settings, HarmonicSettings):
         middle = [length / 2 for length in grid.seen(grid.box)]
@@ -193,9 +195,10 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> PointFunction:
             return reduce(add, (0.5 * w**2 * (q - m) ** 2 for q, m, w in points))
 
         return harmonic
+    assert files is not None
     function = UserFunction.of(files, settings, "the coordinates", "external_potential: ")
 
-    def potential(x, y, z):
+    def potential(x: jax.Array, y: jax.Array, z: jax.Array):
         values = jnp.asarray(function(*grid.seen((x, y, z))))
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
         extents = zip(values.shape[::-1], shape[::-1], strict=False)
@@ -210,7 +213,7 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> PointFunction:
 def absorption(settings: AbsorberSettings, grid: Grid) -> PointFunction:
     """The rate (1/time) at which the wave function is damped."""
 
-    def damping(x, y, z):
+    def damping(x: jax.Array, y: jax.Array, z: jax.Array):
         total = jnp.zeros((1, 1, 1), x.dtype)
         for q, length in zip(grid.seen((x, y, z)), grid.seen(grid.box), strict=True):
             distance = jnp.minimum(q, length - q)

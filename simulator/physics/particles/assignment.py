@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Complex, Float
 
 from simulator.physics.particles.domain import Domain
@@ -57,7 +58,7 @@ class Assignment:
     def domain(self) -> Domain:
         return self.sampler.domain
 
-    def window(self, layout: Layout, dtype: Any = jnp.float64, sign: int = 1) -> OfModes:
+    def window(self, layout: Layout, dtype: DTypeLike = jnp.float64, sign: int = 1) -> OfModes:
         """The factor prod_i sinc(k_i dx_i / 2)^p by which the assignment changes each mode, p = 2,
         3, 4; its inverse with the sign -1."""
         window = jnp.ones((1, 1, 1), dtype)
@@ -288,7 +289,7 @@ def _scale(mass: jax.Array, total: int) -> jax.Array:
     )
 
 
-def cloud(layout: Layout, diameter: float, dtype: Any) -> OfModes:
+def cloud(layout: Layout, diameter: float, dtype: DTypeLike) -> OfModes:
     """The transform of a sphere with the diameter a whose density falls linearly from its centre to
     0 at its edge, 12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq.
     8-3. Such spheres attract each other like points if they do not overlap."""
@@ -299,7 +300,7 @@ def cloud(layout: Layout, diameter: float, dtype: Any) -> OfModes:
     return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape).astype(dtype)
 
 
-def compensated_cloud(layout: Layout, width: float, dtype: Any) -> OfModes:
+def compensated_cloud(layout: Layout, width: float, dtype: DTypeLike) -> OfModes:
     """The transform S of a cloud for which S^2, the attraction of two clouds at each k relative to
     points, is exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long
     waves. In space S^2 is a Gaussian times a polynomial whose moments of order 2 to 8 vanish."""

@@ -110,17 +110,13 @@ class Domain:
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
         layout = self.physical
-        return tuple(
-            Cut(
-                i,
-                layout.sharded[a],
-                layout.valid[i],
-                layout.parts(a),
-                layout.shape[i] // layout.parts(a),
-            )
-            for i, a in enumerate(AXES)
-            if a in layout.sharded and layout.parts(a) > 1
-        )
+        cuts = []
+        for i, axis in enumerate(AXES):
+            parts = layout.parts(axis)
+            if axis in layout.sharded and parts > 1:
+                name = layout.sharded[axis]
+                cuts.append(Cut(i, name, layout.valid[i], parts, layout.shape[i] // parts))
+        return tuple(cuts)
 
     @property
     def devices(self) -> int:
@@ -161,11 +157,12 @@ class Domain:
         if not self.cuts:
             return local(*arrays)
         shapes = jax.eval_shape(local, *arrays)
-        given, made = (
-            jax.tree.map(lambda a: self.spec(len(a.shape)) if a.shape else PartitionSpec(), tree)
-            for tree in (arrays, shapes)
-        )
-        return self.mapped(local, given, made)(*arrays)
+
+        def place(array: jax.Array) -> PartitionSpec:
+            return self.spec(len(array.shape)) if array.shape else PartitionSpec()
+
+        in_specs = jax.tree.map(place, arrays)
+        return self.mapped(local, in_specs, jax.tree.map(place, shapes))(*arrays)
 
     @cached_property
     def owners(self) -> Bool[np.ndarray, "device"]:
@@ -206,7 +203,9 @@ class Domain:
         `below` ghost planes. To be called inside shard_map."""
         return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
 
-    def after(self, array: Any, before: jax.Array, place: PartitionSpec | None = None) -> Any:
+    def after(
+        self, array: jax.Array | Combination, before: jax.Array, place: PartitionSpec | None = None
+    ) -> Any:
         """The function `after` for arrays of particles, which are distributed over all devices, or
         for the last array of a combination; `before` may also be a number, or values (x, y, z) on
         the grid, or any array with its distribution `place`."""

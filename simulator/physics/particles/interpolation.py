@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Complex, Float, Int
 
 from simulator.physics.particles.domain import Domain
@@ -86,7 +87,7 @@ def slopes(kind: Weights, fraction: ParticleScalars) -> list[ParticleScalars]:
     return [-0.5 * r * r, s * (1.5 * s - 2), r * (2 - 1.5 * r), 0.5 * s * s]
 
 
-def spline_sharpening(layout: Layout, dtype: Any) -> OfModes:
+def spline_sharpening(layout: Layout, dtype: DTypeLike) -> OfModes:
     """The inverse of the factor by which the cubic B-spline at the grid points changes a mode: the
     product of 3 / (2 + cos k_i dx_i) over the axes. With coefficients times this product, the
     spline passes through the field's values at the points.
@@ -116,7 +117,10 @@ class Sampler:
         return Domain.of(self.transform)
 
     def __call__(
-        self, modes: Complex[Array, "component ka kb kc"], position: Any, count: Count = None
+        self,
+        modes: Complex[Array, "component ka kb kc"],
+        position: ParticleVectors | Combination,
+        count: Count = None,
     ) -> Float[Array, "component particle"]:
         """Values of a field at positions (length), an array or a combination.
 
@@ -156,7 +160,11 @@ class Sampler:
         return self._reference(order, values, position, count)
 
     def _reference(
-        self, order: str, values: jax.Array, position: Any, count: jax.Array
+        self,
+        order: str,
+        values: jax.Array,
+        position: ParticleVectors | Combination,
+        count: jax.Array,
     ) -> jax.Array:
         """`of_values` in XLA's operations."""
         position = computed(position)
@@ -190,7 +198,7 @@ class Sampler:
         position: ParticleVectors,
         extents: Sequence[int],
         starts: Mapping[int, jax.Array],
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> tuple[
         list[Int[Array, "point particle"]],
         list[Float[Array, "point particle"]],
@@ -259,7 +267,11 @@ class Sampler:
         return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing, self.sloped)
 
     def _local_native(
-        self, order: str, block: jax.Array, position: Any, count: jax.Array
+        self,
+        order: str,
+        block: jax.Array,
+        position: ParticleVectors | Combination,
+        count: jax.Array,
     ) -> jax.Array:
         """`_local` in native code, from one device's own block (components, *order)."""
         kernel = KERNELS[self.kind]
@@ -296,7 +308,7 @@ def _native(sampler: Sampler, order: str, *given: Any) -> jax.Array:
 
 
 @_native.defjvp
-def _(sampler: Sampler, order: str, primals: Any, tangents: Any) -> Any:
+def _(sampler: Sampler, order: str, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     # The derivatives are those of XLA's operations.
     reference = partial(sampler._reference, order)
     return _native(sampler, order, *primals), jax.jvp(reference, primals, tangents)[1]
@@ -322,7 +334,7 @@ class Fluid(NamedTuple):
     number: Count = None  # Of the positions on each device.
 
     def __call__(
-        self, names: Collection[str], position: Any
+        self, names: Collection[str], position: ParticleVectors | Combination
     ) -> dict[str, Float[Array, "_ particle"]]:
         """The quantities `names` at positions, an array or a combination: (components, entries);
         scalars have one component. Arrays are double; a velocity alone has the transform's

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from simulator.errors import UserError
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.user_function import UserFunction
+from simulator.physics.user_function import FunctionKeys, UserFiles, UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Seed, Settings
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
 from simulator.spectral.random import Stream, particle_key
@@ -22,14 +22,8 @@ Positions = Callable[[ParticleIds], Mapping[str, jax.Array]]
 the start sets."""
 
 
-class ParticleFiles(Protocol):
-    """Opens the files that a start names; passed in by the run."""
-
-    def function(
-        self, path: str, name: str, what: Literal["function", "class"] = ...
-    ) -> Callable[..., Any]:
-        """The function or class `name` of a Python file."""
-        ...
+class ParticleFiles(UserFiles, Protocol):
+    """Opens the files that a start of particles names."""
 
     def particles(self, path: str, name: str) -> "StoredParticles":
         """The particles of a snapshot or checkpoint."""
@@ -129,7 +123,7 @@ class StoredPlaces(Settings):
     """The name of the particles in that file; by default their name in this run."""
 
 
-def _as_block(value: Any) -> Any:
+def _as_block(value: object) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -186,7 +180,9 @@ def lattice_positions(count: int, domain: Domain) -> Positions:
     return positions
 
 
-def python_positions(start: Any, files: ParticleFiles, takes: Mapping[str, int]) -> Positions:
+def python_positions(
+    start: FunctionKeys, files: ParticleFiles, takes: Mapping[str, int]
+) -> Positions:
     """The records that the user's function, which the settings `start` name, gives for ids.
     `takes`: the records that a start may set, with their numbers of components (0: a scalar)."""
     function = UserFunction.of(files, start, "the ids")

@@ -56,11 +56,9 @@ class Population:
         entries = devices * self.capacity
 
         def empty() -> ParticleSet:
+            shapes = {r: (n, entries) if n else (entries,) for r, n in self.records.items()}
             return ParticleSet(
-                {
-                    r: jnp.zeros((n, entries) if n else (entries,), jnp.float64)
-                    for r, n in self.records.items()
-                },
+                {r: jnp.zeros(shape, jnp.float64) for r, shape in shapes.items()},
                 jnp.zeros(entries, jnp.int64),
                 jnp.zeros(devices, jnp.int32),
                 jnp.int32(0),

@@ -27,7 +27,9 @@ class Evolved(dict[str, Any]):
     def tree_unflatten(cls, names: tuple[str, ...], arrays: tuple[Any, ...]) -> Self:
         return cls(zip(names, arrays, strict=True))
 
-    def _each(self, operation: Callable[[Any, Any], Any], other: Any) -> "Evolved":
+    def _each(
+        self, operation: Callable[[Any, Any], Any], other: "Evolved | Number | float"
+    ) -> "Evolved":
         if isinstance(other, Evolved):
             return Evolved({name: operation(self[name], other[name]) for name in self})
         if isinstance(other, jax.Array):
@@ -97,7 +99,9 @@ def _computed(function: Callable[..., Registers], dt: Number, *operands: jax.Arr
 
 
 @_computed.defjvp
-def _(function: Callable[..., Registers], primals: Any, tangents: Any) -> Any:
+def _(
+    function: Callable[..., Registers], primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> Any:
     # The tangents are those without the condition: of a condition the reverse would keep every
     # factor.
     return _computed(function, *primals), jax.jvp(function, primals[1:], tangents[1:])[1]

@@ -7,7 +7,7 @@ exp(a_n h T), read from the left."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from simulator.physics.stepping.integrator import Integrator
-from simulator.spectral.arrays import Number
+from simulator.spectral.arrays import Number, Whole
 
 
 class Stages(NamedTuple):
@@ -27,6 +27,27 @@ class Stages(NamedTuple):
     times: Float[Array, "kick"]  # The times of the kicks.
     # The factors of velocities before the kicks; None: 1.
     keeps: Float[Array, "kick"] | None = None
+
+
+Contents = dict[str, Any]
+"""Fields by name, and particles that are matter."""
+
+
+class Expansion(Protocol):
+    """The linear growth of structure in an expanding background (`models.cosmology`)."""
+
+    def growing(self, time: Number) -> Any: ...
+    def time_of_growth(self, growth: Number) -> Number: ...
+
+
+class SplitModel(Protocol):
+    """The part of a `SplitEquation` that an integrator uses."""
+
+    background: Any  # An `Expansion`, or None.
+
+    def drift(self, fields: Contents, duration: Number) -> Any: ...
+    def kick(self, fields: Contents, time: Number, duration: Number) -> tuple[Any, Number]: ...
+    def slowed(self, fields: Contents, factor: Number) -> Any: ...
 
 
 class Splitting(Integrator):
@@ -40,7 +61,7 @@ class Splitting(Integrator):
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
-    def stages(self, background: Any, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
         """The stages of a step from `time` to time + dt, by default the table's; `background` is
         the model's."""
         drifts = jnp.asarray(self.drifts)
@@ -48,21 +69,21 @@ class Splitting(Integrator):
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
     def alternate(
-        self, model: Any, fields: dict[str, Any], time: Number, dt: Number
-    ) -> tuple[dict[str, Any], Number]:
+        self, model: SplitModel, fields: Contents, time: Number, dt: Number
+    ) -> tuple[Contents, Number]:
         """The fields of a `SplitEquation`, and particles that are matter, at time + dt; and the rate
         (1/time) of the last kick."""
         drifts, kicks, times, keeps = self.stages(model.background, time, dt)
         if self.drifts[0]:
             fields = model.drift(fields, drifts[0])
 
-        def kicked(fields, number):
+        def kicked(fields: Contents, number: Whole | int) -> tuple[Contents, Number]:
             if keeps is not None:
                 fields = model.slowed(fields, keeps[number])
             return model.kick(fields, times[number], kicks[number])
 
         @jax.checkpoint  # the backward pass computes a stage again: no array of its kick is kept
-        def stage(fields, number):
+        def stage(fields: Contents, number: Whole | int) -> tuple[Contents, Number]:
             fields, rate = kicked(fields, number)
             return model.drift(fields, drifts[number + 1]), rate
 
@@ -139,7 +160,8 @@ class FastPM(KickDriftKick):
 
     growing = True
 
-    def stages(self, background, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+        assert background is not None
         now = background.growing(time)
         then = background.growing(time + dt)
         middle = background.growing(background.time_of_growth((now.first + then.first) / 2))
@@ -169,7 +191,8 @@ class BullFrog(DriftKickDrift):
 
     growing = True
 
-    def stages(self, background, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+        assert background is not None
         now = background.growing(time)
         then = background.growing(time + dt)
         h = (then.first - now.first) / 2

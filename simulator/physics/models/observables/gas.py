@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -308,8 +307,8 @@ class GasFields(Observable[Gas]):
             return model.pressure(inverse(fields["density"]), model.reference_density(fields))
 
         return specs.by_name(
-            DerivedField(replace(specs.VELOCITY.on(transform.grid), solenoidal=False), velocity),
-            DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(velocity(f)))),
+            DerivedField(specs.MATTER_VELOCITY.on(transform.grid), velocity),
+            DerivedField(specs.SPEED, specs.magnitude(velocity)),
             *curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE),
             DerivedField(specs.PRESSURE, pressure),
             DerivedField(specs.POTENTIAL, lambda f: inverse(model.potential(f["density"]))),

@@ -2,20 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models.density import center, density_power
-from simulator.physics.models.fields import DerivedField
+from simulator.physics.models.density import by_axis, center, density_power
+from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.kinds import Mixture
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, Spectrum
 
-CENTER = ("center_x", "center_y", "center_z")
+MOMENTUM = ("mean_momentum_x", "mean_momentum_y", "mean_momentum_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
 """Columns of the composite."""
 EXPECTED = "expected_energy"
@@ -25,14 +24,14 @@ kick before."""
 
 
 class AllMatter(Observable[Mixture]):
-    def trouble(self, model: Mixture, fields: Any) -> tuple[str, str] | None:
+    def trouble(self, model: Mixture, fields: MatterFields) -> tuple[str, str] | None:
         """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         for name, part in model.parts.items():
             if (reason := part.trouble(model.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
 
-    def columns(self, model: Mixture, fields: Any, row: Row) -> Columns:
+    def columns(self, model: Mixture, fields: MatterFields, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
         pressure, interaction, traps. The potential energy of a component is half the mean of its
@@ -68,8 +67,8 @@ class AllMatter(Observable[Mixture]):
             "potential_energy": gravity,
             "mass": summed("mass"),
             "max_density": model.transform.physical.max(total(values.values())),
-            **{f"mean_momentum_{axis}": summed(f"mean_momentum_{axis}") for axis in "xyz"},
-            **dict(zip(CENTER, center(layout, total(modes.values())), strict=True)),
+            **{name: summed(name) for name in MOMENTUM},
+            **by_axis(layout.grid, "center", center(layout, total(modes.values()))),
         }
         if model.background is not None:
             columns["scale_factor"] = model.background.scale_factor(row.time)
@@ -84,12 +83,11 @@ class AllMatter(Observable[Mixture]):
             }
             columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
             columns[f"{name}_potential_energy"] = shares[name]
-        rates = (
-            part.rate(
-                model.of(name, fields), moment.works[name], own[name], moment.potential, row.time
-            )
-            for name, part in model.parts.items()
-        )
+        rates = []
+        for name, part in model.parts.items():
+            matter = model.of(name, fields)
+            work = moment.works[name]
+            rates.append(part.rate(matter, work, own[name], moment.potential, row.time))
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
     def warnings(self, model: Mixture, row: Mapping[str, float]) -> list[str]:
@@ -101,7 +99,7 @@ class AllMatter(Observable[Mixture]):
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
-    def spectra(self, model: Mixture, fields: Any) -> dict[str, Spectrum]:
+    def spectra(self, model: Mixture, fields: MatterFields) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
         left in."""

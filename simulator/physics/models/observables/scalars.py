@@ -1,7 +1,6 @@
 """Scalars that a flow transports."""
 
 from collections.abc import Mapping
-from functools import partial
 
 import jax.numpy as jnp
 
@@ -9,6 +8,7 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, alo
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
@@ -56,21 +56,26 @@ class Scalars(Observable[IncompressibleFlow]):
         |grad theta|^2, whose mean is the column `NAME_dissipation`."""
         derived = []
         for s in model.transported:
-            squares = partial(gradient_squared, model.transform, s.name)
-            magnitude = FieldSpec(f"{s.name}_gradient_magnitude")
-            dissipation = FieldSpec(f"{s.name}_dissipation_rate")
-            derived += [
-                DerivedField(magnitude, lambda f, squares=squares: jnp.sqrt(squares(f))),
-                DerivedField(
-                    dissipation, lambda f, squares=squares, d=s.diffusivity: 2 * d * squares(f)
-                ),
-            ]
+            derived += gradient_fields(model.transform, s)
         return by_name(*derived)
 
 
-def gradient_squared(transform: Transform, name: str, fields: Fields) -> PhysicalScalar:
-    """|grad theta|^2 on the grid."""
-    return squared(transform.inverse(gradient(transform.layout, fields[name])))
+def gradient_fields(transform: Transform, scalar: TransportedScalar) -> tuple[DerivedField, ...]:
+    """|grad theta| and 2 D |grad theta|^2 of a scalar."""
+
+    def squares(fields: Fields) -> PhysicalScalar:
+        return squared(transform.inverse(gradient(transform.layout, fields[scalar.name])))
+
+    def dissipation(fields: Fields) -> PhysicalScalar:
+        return 2 * scalar.diffusivity * squares(fields)
+
+    def magnitude(fields: Fields) -> PhysicalScalar:
+        return jnp.sqrt(squares(fields))
+
+    return (
+        DerivedField(FieldSpec(f"{scalar.name}_gradient_magnitude"), magnitude),
+        DerivedField(FieldSpec(f"{scalar.name}_dissipation_rate"), dissipation),
+    )
 
 
 def variance_modes(layout: Layout, field: SpectralScalar) -> OfModes:

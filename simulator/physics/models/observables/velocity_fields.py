@@ -25,24 +25,24 @@ class VelocityFields(Observable[IncompressibleFlow]):
         inverse = transform.inverse
         layout = transform.layout
 
-        def speed(fields: Fields) -> jax.Array:
-            return jnp.sqrt(operators.squared(inverse(fields["velocity"])))
+        def velocity(fields: Fields) -> jax.Array:
+            return inverse(fields["velocity"])
 
         def vorticity(fields: Fields) -> jax.Array:
             return inverse(operators.curl(layout, fields["velocity"]))
 
         def dissipation(fields: Fields) -> jax.Array:
-            velocity = fields["velocity"]
-            strain = inverse(strain_rate(layout, velocity))
-            diagonal = strain[: len(velocity)]
-            others = strain[len(velocity) :]
+            strain = inverse(strain_rate(layout, fields["velocity"]))
+            axes = len(transform.grid.axes)
+            diagonal = strain[:axes]
+            others = strain[axes:]
             squares = operators.squared(diagonal) + 2 * operators.squared(others)
             return 2 * model.viscosity * squares
 
         criteria = [] if transform.grid.planar else vortex_criteria(transform)
         return specs.by_name(
             *curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE),
-            DerivedField(specs.SPEED, speed),
+            DerivedField(specs.SPEED, specs.magnitude(velocity)),
             *criteria,
             DerivedField(specs.DISSIPATION_RATE, dissipation),
         )
@@ -127,14 +127,14 @@ def curl_fields(
     transform: Transform,
     values: Callable[[Fields], jax.Array],
     spec: FieldSpec,
-    magnitude: FieldSpec,
+    size: FieldSpec,
 ) -> list[DerivedField]:
     """The curl whose values the function `values` gives, and its magnitude; in a plane only the
     curl, a scalar."""
     curl_itself = DerivedField(spec.on(transform.grid), values)
     if transform.grid.planar:
         return [curl_itself]
-    return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(operators.squared(values(f))))]
+    return [curl_itself, DerivedField(size, specs.magnitude(values))]
 
 
 def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:

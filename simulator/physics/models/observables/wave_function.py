@@ -1,7 +1,6 @@
 """What is measured of a wave function: energies, spectra, fields, vortices."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from simulator.spectral.arrays import (
     Spectrum,
 )
 from simulator.spectral.operators import gradient, project, squared
+from simulator.spectral.transform import Tree
 
 
 class WaveColumns(Observable[MatterWave]):
@@ -105,7 +105,7 @@ def _measured(
     if change is not None:
         inputs |= {"change": change, "change_gradient": gradient(layout, change)}
 
-    def local(values, points: Points, parameters) -> Local:
+    def local(values: PointValues, points: Points, parameters: Tree) -> Local:
         wave = values["psi"]
         density = squared(wave)
         slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
@@ -221,10 +221,8 @@ class WaveFields(Observable[MatterWave]):
 
         return specs.by_name(
             DerivedField(specs.DENSITY, density),
-            DerivedField(
-                replace(specs.VELOCITY.on(model.transform.grid), solenoidal=False), velocity
-            ),
-            DerivedField(specs.SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            DerivedField(specs.MATTER_VELOCITY.on(model.transform.grid), velocity),
+            DerivedField(specs.SPEED, specs.magnitude(velocity)),
             DerivedField(specs.PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
             DerivedField(specs.POTENTIAL, potential),
         )

@@ -1,12 +1,13 @@
 """The energy of waves in rotating and stratified flows, and of the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import hypot
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import IncompressibleFlow
@@ -41,7 +42,11 @@ class InertialWaves(Observable[IncompressibleFlow]):
 
 
 def _linear(
-    layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Sequence[float], dtype
+    layout: Layout,
+    rotation: Sequence[float],
+    buoyancy: float,
+    axis: Sequence[float],
+    dtype: DTypeLike,
 ) -> tuple[OverModes, OverModes, OverModes]:
     """The linear problem of each mode: 2 Omega . k / |k|, the only part of the rotation that acts
     on a mode; omega >= 0 (1/time), 0 where it is round-off, omega^2 = (N^2 |k x e|^2 + (2 Omega .
@@ -72,7 +77,7 @@ def _linear(
     return coriolis, jnp.sqrt(squares), rise
 
 
-def _in_space(vector: Any) -> list[Any]:
+def _in_space(vector: Iterable[Any]) -> list[Any]:
     components = list(vector)
     return components if len(components) == 3 else [*components, 0 * components[0]]
 
