@@ -1,39 +1,26 @@
 """Probability densities of fields, their gradients and the logarithm of mass densities, and of
 pairs of quantities: histograms.h5 and joint_histograms.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import (
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    binned,
-    rising,
-)
-from simulator.measure.lazy import (
-    Number,
-    PhysicalScalar,
-    SpectralVector,
-    jax,
-    jnp,
-    models,
-    operators,
-    outputs,
-    spectral,
-)
+from simulator import spectral
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, rising
 from simulator.measure.profiles import Densities, densities
+from simulator.measure.rows import binned, joined
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Integer, Points, Ratio, Real
+from simulator.spectral import operators
+from simulator.spectral.arrays import Number, PhysicalScalar, SpectralVector
 
 Decade = Annotated[Real, Field(ge=-50, le=50)]
 
@@ -64,7 +51,7 @@ class Histograms(Kind):
         if not mass:
             return fields
         logarithms = log_densities(model.density_transform, mass, settings.bins, settings.decades)
-        return fields.joined(logarithms) if plain else logarithms
+        return joined(fields, logarithms) if plain else logarithms
 
 
 def histograms(

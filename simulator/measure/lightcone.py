@@ -1,15 +1,17 @@
 """Matter where it crosses the past light cone of a distant observer, projected along z:
 lightcone.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Domain, ParticleSet, jax, jnp, lax, models
+from simulator.physics import models
+from simulator.physics.particles import Domain, ParticleSet
 from simulator.settings import Positive, Real
 
 LIGHT = 299792.458  # km/s

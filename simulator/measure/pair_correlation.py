@@ -1,11 +1,10 @@
 """The radial distribution function of particles: pair_correlation.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import pi, prod
 from typing import Annotated
 
+import jax
 import numpy as np
 from pydantic import AfterValidator, Field
 
@@ -18,8 +17,8 @@ from simulator.measure.kind import (
     Unsupported,
     distinct,
 )
-from simulator.measure.lazy import jax, models
 from simulator.measure.particles import ready_after
+from simulator.physics import models
 from simulator.settings import Integer
 
 

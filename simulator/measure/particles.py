@@ -1,10 +1,10 @@
 """Paths of selected particles, and means of velocity, acceleration and dispersion over all
 particles: trajectories.h5 and particle_statistics.h5."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, Field
 
@@ -15,21 +15,16 @@ from simulator.measure.kind import (
     SeriesCadence,
     Subject,
     Unsupported,
-    binned,
     distinct,
 )
-from simulator.measure.lazy import (
-    COMPONENTS,
-    Domain,
-    PairPlaces,
-    ParticleSet,
-    ParticleVectors,
-    Population,
-    jax,
-    jnp,
-    models,
-)
+from simulator.measure.rows import binned
+from simulator.physics import models
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.interpolation import COMPONENTS
+from simulator.physics.particles.particle_start import PairPlaces
+from simulator.physics.particles.population import Population
 from simulator.settings import Integer, Ratio
+from simulator.spectral.arrays import ParticleVectors
 
 
 class TrajectorySettings(SeriesCadence):

@@ -1,15 +1,17 @@
 """Values of fields at points and on lines, at short intervals: probes.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Literal, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import AfterValidator, Field, model_validator
 
+from simulator import spectral
 from simulator.measure.kind import (
     AXES,
     Kind,
@@ -20,7 +22,7 @@ from simulator.measure.kind import (
     check_names,
     distinct,
 )
-from simulator.measure.lazy import jax, jnp, lax, models, spectral
+from simulator.physics import models
 from simulator.settings import Real, Settings, wrong
 
 Position = Annotated[tuple[Real, ...], Field(min_length=2, max_length=3)]

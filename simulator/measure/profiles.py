@@ -1,13 +1,15 @@
 """Radial profiles of mass densities about the densest point, and integrals along the axes:
 profiles.h5 and projections.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from simulator import spectral
 from simulator.measure.kind import (
     AXES,
     Kind,
@@ -17,9 +19,11 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
 )
-from simulator.measure.lazy import PhysicalLayout, jax, jnp, lax, models, outputs, spectral
 from simulator.measure.slices import values_of
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Points
+from simulator.spectral.layout import PhysicalLayout
 
 
 class ProfileSettings(SeriesCadence):

@@ -1,18 +1,22 @@
 """Measurements by a user's own functions: one series NAME.h5 for each function."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from simulator import spectral
 from simulator.errors import UserError
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import UserFunction, jax, jnp, lax, models, outputs, spectral
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.physics.user_function import UserFunction
 from simulator.settings import PythonFile
 
 MOST = 2**20  # The largest number of values in a row.

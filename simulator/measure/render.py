@@ -1,7 +1,5 @@
 """Volume pictures of scalar fields, made on the devices: render.h5."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Annotated, Any, Literal, Self
 
@@ -10,8 +8,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import shortened
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Camera, TransferFunction, Volume, models, outputs
 from simulator.measure.slices import check_scalar
+from simulator.measure.volume import Camera, TransferFunction, Volume
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.

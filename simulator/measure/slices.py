@@ -1,14 +1,16 @@
 """The three mid-planes of scalar fields: slices.h5."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import AfterValidator, Field
 
+from simulator import spectral
 from simulator.errors import did_you_mean
 from simulator.measure.kind import (
     AXES,
@@ -18,19 +20,12 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
     distinct,
-    following,
 )
-from simulator.measure.lazy import (
-    Domain,
-    ParticleSet,
-    Populations,
-    jax,
-    jnp,
-    lax,
-    models,
-    outputs,
-    spectral,
-)
+from simulator.measure.rows import following, joined
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.population import Populations
 from simulator.settings import Integer
 
 MOST = 1000
@@ -86,7 +81,7 @@ class Slices(Kind):
         cuts = {
             plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()
         }
-        return planes.joined(near_planes(shown, cuts, most))
+        return joined(planes, near_planes(shown, cuts, most))
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:

@@ -7,11 +7,12 @@ blocks are longer than the correlation time, their means are independent and the
 one as pairs become complete, so that the memory grows with the logarithm of the number of
 samples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+from jax import lax
 from pydantic import AfterValidator, Field, create_model
 
 from simulator.measure.kind import (
@@ -23,10 +24,12 @@ from simulator.measure.kind import (
     Unsupported,
     check_names,
     distinct,
-    in_shells,
 )
-from simulator.measure.lazy import flux, jax, jnp, lax, models, outputs, shell_spectra
+from simulator.measure.rows import in_shells
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Real
+from simulator.spectral.bins import flux, shell_spectra
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
 _FROM: Any = {"from": (Real, Field(default=0.0, description="The time of the first sample."))}

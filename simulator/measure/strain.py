@@ -1,19 +1,25 @@
 """Probability densities in the eigenframe of the rate of strain: strain.h5."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import product
 from math import sqrt
 from operator import add
 from typing import TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned
-from simulator.measure.lazy import Program, jax, jnp, lax, models, operators, spectral, strain_rate
+from simulator import spectral
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.rows import binned
 from simulator.measure.transfer import check_flow
+from simulator.physics import models
+from simulator.physics.models.observables.velocity_fields import strain_rate
 from simulator.settings import Points, Ratio
+from simulator.spectral import operators
+from simulator.spectral.program import Program
 
 
 class StrainSettings(SeriesCadence):

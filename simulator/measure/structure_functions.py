@@ -1,18 +1,22 @@
 """Moments of velocity increments: structure_functions.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import Field
 
+from simulator import spectral
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import after, jax, jnp, lax, models, operators, spectral
+from simulator.physics import models
 from simulator.settings import Flag, Integer, Positive
+from simulator.spectral import operators
+from simulator.spectral.collectives import after
 
 Order = Annotated[Integer, Field(ge=2, le=10)]
 

@@ -1,36 +1,24 @@
 """Energy transfer and flux between scales, by the sign of helicity and from band to band:
 transfer.h5, helicity.h5 and shell_to_shell.h5."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import Field
 
-from simulator.measure.kind import (
-    Curves,
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    in_shells,
-)
-from simulator.measure.lazy import (
-    energy_transfer,
-    flux,
-    jax,
-    jnp,
-    lax,
-    models,
-    operators,
-    outputs,
-    shell_spectra,
-    spectral,
-)
+from simulator import spectral
+from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.rows import in_shells, row_names
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.physics.models.observables.modes import energy_transfer
 from simulator.settings import Integer
+from simulator.spectral import operators
+from simulator.spectral.bins import flux, shell_spectra
 
 
 def check_flow(subject: Subject) -> None:
@@ -47,7 +35,7 @@ class Transfer(Kind):
         """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger
         wavenumbers, `flux/NAME`: Pi(k) = -sum of T up to k."""
         model, layout = subject.model, subject.transform.layout
-        if not (names := subject.names(partial(outputs.transfers, model))):
+        if not (names := row_names(subject, partial(outputs.transfers, model))):
             raise Unsupported("needs energy transfers between modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:

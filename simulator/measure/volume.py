@@ -19,8 +19,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,11 +70,15 @@ class Camera:
         return math.sqrt(sum(length**2 for length in grid.box)) / (self.zoom * min(self.size))
 
 
-_HUES = yaml.safe_load(Path(__file__).with_name("hues.yaml").read_text())
 Colour = tuple[float, float, float]
 REFERENCE = 0.01  # Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box.
 
 Point = tuple[float, Colour, float]
+
+
+@cache
+def _hues() -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name("hues.yaml").read_text())
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class TransferFunction:
     @property
     def count(self) -> int:
         """The number of points."""
-        return len(self.points or _HUES["positive"])
+        return len(self.points or _hues()["positive"])
 
     def table(
         self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array
@@ -118,11 +123,11 @@ class TransferFunction:
     def _usual(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points for positive values and for values of both signs."""
         if self.family is None:
-            return _HUES["positive"], _HUES["signed"]
-        family = _HUES["families"][self.family]
+            return _hues()["positive"], _hues()["signed"]
+        family = _hues()["families"][self.family]
         low, fading, rising, high = family["signed"]
-        shades = zip(_HUES["positive"], family["positive"], strict=True)
-        tails = zip(_HUES["tails"], (low, fading, fading, rising, high), strict=True)
+        shades = zip(_hues()["positive"], family["positive"], strict=True)
+        tails = zip(_hues()["tails"], (low, fading, fading, rising, high), strict=True)
         return [(at, shade, part) for (at, _, part), shade in shades], [
             (at, t, part) for (at, part), t in tails
         ]

@@ -36,13 +36,17 @@ def halo_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
         relation = "peak_density", "core_radius", "soliton_radius", "solitons"
         yield (
             f"cores_{name}",
-            partial(cores, own, labels, relation, labels.axis("peak density", "density"), radius),
+            partial(
+                core_relation, own, labels, relation, labels.axis("peak density", "density"), radius
+            ),
         )
         if "expected_core_mass" in own[0].columns:
             relation = "mass", "core_mass", "expected_core_mass", "Schive et al.\n(2014)"
             yield (
                 f"cores_{name}_mass",
-                partial(cores, own, labels, relation, "mass of the halo", "mass of the core"),
+                partial(
+                    core_relation, own, labels, relation, "mass of the halo", "mass of the core"
+                ),
             )
 
 
@@ -104,7 +108,7 @@ def mass_functions(found: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     return result
 
 
-def cores(
+def core_relation(
     found: Sequence[HaloCatalogue],
     labels: Labels,
     relation: tuple[str, str, str, str],

@@ -22,6 +22,7 @@ MOST_CURVES, MOST_PLANES, MOST_PANELS = 6, 4, 5
 PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
 """The columns of the diagnostics that are drawn by default."""
 _CLOCK = ("step", "time", "dt", "cfl")
+PROBABILITY = "probability density"
 _FEW = 48  # A curve of at most so many points has a mark at each point.
 _ROUND_OFF = (
     1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
@@ -132,7 +133,7 @@ def plotted(
     return result, axes, drawn(axes, curves, log, empty)
 
 
-def moments(
+def drawn_rows(
     series: SeriesReader, labels: style.Labels = style.PLAIN, most: int = MOST_CURVES
 ) -> Iterator[tuple[int, Any, str]]:
     """The rows to draw, each with its colour and its time as text."""
@@ -145,7 +146,7 @@ def at_times(
     series: SeriesReader, name: str, x: np.ndarray, labels: style.Labels = style.PLAIN, **how: Any
 ) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
-    rows = moments(series, labels)
+    rows = drawn_rows(series, labels)
     return [
         DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how)
         for r, colour, label in rows
@@ -161,7 +162,7 @@ def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
         axes.axhline(value, color="#444444", linewidth=1.0, linestyle="--", label=label)
 
 
-def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
+def generic_pictures(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
     """The pictures of any series, by the dimensions of its variables: NAME with all numbers against
     time, NAME_VARIABLE for each variable with one or two dimensions."""
     name = series.path.stem

@@ -26,8 +26,8 @@ from simulator.files import TEMPORARY, replace_file
 from simulator.run.run_status import process_lives
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
-from simulator.show.kinds import colours_of, volume_picture
-from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated, words_of
+from simulator.show.kinds.render import colours_of, volume_picture
+from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, words_of, wrapped_plane
 
 INSTALL = (
     "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
@@ -92,7 +92,7 @@ def movie(  # many parameters: the options of `simulator movie`
     if target.suffix.lower() == ".mp4" and encoder is None:
         target, note = target.with_suffix(".gif"), INSTALL
         keep = keep or target.with_suffix("")
-    context: Any = {**style.RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
+    context: Any = {**style.rc(), "animation.ffmpeg_path": encoder or "ffmpeg"}
     try:
         target.parent.mkdir(exist_ok=True)
         if keep is not None:
@@ -230,7 +230,7 @@ class _Picture:
             if number == len(self._dots):
                 self._dots.append(self._axes.scatter([], [], **dots(number)))
             self._dots[number].set_offsets(places.T)
-        self._image.set_data(repeated(self._shown.read(i), self._scale))
+        self._image.set_data(wrapped_plane(self._shown.read(i), self._scale))
         self._time.set_text(self._labels.moment(self._shown.time(i)))
 
 

@@ -21,17 +21,17 @@ class Cell(str):
 
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_STYLE = Path(__file__).with_name("page.css").read_text()
 
 
 def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
     """The whole document. `refresh`: seconds after which a browser reloads the page."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
+    style = Path(__file__).with_name("page.css").read_text()
     text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
-        f"<title>{escape(title)}</title><style>\n{_STYLE}</style></head>\n<body><main>\n"
+        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n<body><main>\n"
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )

@@ -17,10 +17,10 @@ from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
-from simulator.show.kinds import means, samples_of, with_error
+from simulator.show.kinds.statistics import samples_of, time_means, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
-from simulator.show.style import WORDS, in_words
+from simulator.show.style import in_words, vocabulary
 from simulator.study.study_status import MemberState, MemberStatus, status_counts, statuses_of
 from simulator.study.sweep import Sweep, open_sweep
 from simulator.words import brief, flat, size
@@ -64,7 +64,7 @@ def caption(stem: str) -> str:
     """The caption of the picture with the file name `stem`, e.g. `spectrum_kinetic_energy`."""
     if stem == "diagnostics":
         return "Energy, dissipation and other box means against time"
-    for start, words in WORDS["captions"].items():
+    for start, words in vocabulary("captions").items():
         if stem.startswith(start):
             rest = stem.removeprefix(start)
             return words.format(rest.replace("_", " ").replace("+", " and "))
@@ -102,7 +102,7 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     if state is not None and state.state in ("finished", "failed"):
         verdict = "good" if state.state == "finished" else "bad"
     yield page.heading(title, status.word, verdict)
-    yield page.paragraph(described(config), soft=True)
+    yield page.paragraph(run_summary(config), soft=True)
     if state is not None:
         yield page.progress(state.percent)
         ends = status.ends
@@ -143,7 +143,7 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     )
 
 
-def described(config: Mapping[str, Any]) -> str:
+def run_summary(config: Mapping[str, Any]) -> str:
     """Model, grid and precision in one line."""
     grid = config.get("grid") or {}
     shape = " x ".join(str(n) for n in grid.get("shape", ())) or "?"
@@ -162,7 +162,7 @@ def health_table(found: list[HealthCheck]) -> str:
 def _means(run: Run) -> str:
     if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
         return ""
-    rows = [[in_words(name), with_error(*pair)] for name, pair in means(series).items()]
+    rows = [[in_words(name), with_error(*pair)] for name, pair in time_means(series).items()]
     return page.table([samples_of(series), "mean ± standard error"], rows, [1])
 
 
@@ -242,7 +242,7 @@ def _sweep_body(
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
     if first is not None:
-        yield page.paragraph(described(first.config), soft=True)
+        yield page.paragraph(run_summary(first.config), soft=True)
     if sweep.common:
         yield page.paragraph(f"all runs: {sweep.common}", soft=True)
     health = [checks(run) if run is not None else [] for run in there]

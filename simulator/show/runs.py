@@ -18,24 +18,24 @@ from simulator.archive.open_run import Run, open_run
 from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
 from simulator.show.choice import Selection, Window, window
 from simulator.show.halo_pictures import halo_pictures
-from simulator.show.kinds import (
+from simulator.show.kinds.spectra import (
     KOLMOGOROV_AXES,
     has_range,
     kolmogorov,
-    pictures,
-    tables_of_means,
-    wavenumbers,
+    shell_wavenumbers,
 )
+from simulator.show.kinds.statistics import tables_of_means
+from simulator.show.series_pictures import series_pictures
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
 from simulator.words import brief, flat
 
 T = TypeVar("T")
+_USUAL_SERIES = ("spectra", "slices")  # Runs write them unless their configuration forbids it.
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
@@ -117,7 +117,7 @@ def _of_run(
         yield from overlays([run], replace(choice, what=("diagnostics",)))
     for name in series_names(run.path):
         if choice.takes(name) and (series := _if_any(run, name, missing)) is not None:
-            drawn = dict(pictures(window(series, choice), labels, diagnostics))
+            drawn = dict(series_pictures(window(series, choice), labels, diagnostics))
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
@@ -158,9 +158,7 @@ def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str
 def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
     """The series `name`; None if it has no rows. Adds a line to `missing` if every run writes such
     a series."""
-    kind = KINDS.get(name)
-    always = kind is not None and (kind.default is not None or kind.with_snapshots)
-    if not always and not (run.path / f"{name}.h5").exists():
+    if name not in _USUAL_SERIES and not (run.path / f"{name}.h5").exists():
         return None
     try:
         found = run.series(name)
@@ -423,7 +421,7 @@ def _last_or_mean(
     """The mean over the rows `steps`, multiplied by k to a power; in Kolmogorov units if `units`
     has them by row."""
     (dimension,) = shown.variables[name]
-    x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
+    x = shell_wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
     values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
     values = values * x**power if power else values
     if units is not None:

@@ -43,16 +43,16 @@ _FAR = 5.0  # Rows whose densities have peaks that differ by more than this fact
 _SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
 
 
-def fields(series: SeriesReader) -> list[str]:
+def series_fields(series: SeriesReader) -> list[str]:
     """The fields that have all planes: `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions
     `FIELD/xy`."""
     found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
     return [
-        name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))
+        name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in cut_planes(series))
     ]
 
 
-def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
+def cut_planes(series: SeriesReader) -> tuple[Plane, ...]:
     """The planes of a run: three in three dimensions, one in two dimensions."""
     return PLANES if "z" in series.coordinates else PLANES[:1]
 
@@ -112,7 +112,7 @@ def slices(
         empty += 1  # the first rows of a light cone are empty
     rows, shown = (
         [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)],
-        planes_of(series),
+        cut_planes(series),
     )
     planes = {
         (r, a + b): series.one(f"{field}/{a}{b}", row)
@@ -254,7 +254,7 @@ def _panels(
     return result, grid, widths, heights
 
 
-def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
+def wrapped_plane(plane: np.ndarray, scale: Scale) -> np.ndarray:
     """The values (b + 1, a + 1) to draw for a periodic plane (a, b), whose first row and column
     follow the last."""
     return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
@@ -267,7 +267,7 @@ def plane_image(
     grid point."""
     first, second = along
     image = axes.imshow(
-        repeated(plane, scale),
+        wrapped_plane(plane, scale),
         origin="lower",
         extent=(*first.cells, *second.cells),
         aspect="auto",
@@ -358,7 +358,7 @@ def bar_beside(
 @dataclass(frozen=True)
 class PlaneAxis:
     """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of
-    `repeated`."""
+    `wrapped_plane`."""
 
     low: float
     high: float

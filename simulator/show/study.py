@@ -26,7 +26,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.show.lines import Pictures, limits, logarithmic, panels
 from simulator.show.runs import Looks, known, overlays
-from simulator.show.style import COLOURS, SYMBOLS, WORDS, draw, note, quantity, sequence_colours
+from simulator.show.style import COLOURS, draw, note, quantity, sequence_colours, vocabulary
 from simulator.study import table as collect
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
@@ -47,7 +47,7 @@ class Parameter:
     @property
     def label(self) -> str:
         last = self.key.rpartition(".")[2]
-        return WORDS["parameters"].get(last, last.replace("_", " "))
+        return vocabulary("parameters").get(last, last.replace("_", " "))
 
     @property
     def numeric(self) -> bool:
@@ -274,7 +274,7 @@ def reduced(expression: str) -> str:
     reduction, _, rest = expression.partition(".")
     if not rest:
         return {"wall_time": "wall time (s)", "steps": "steps"}.get(expression, expression)
-    of = WORDS["reductions"].get(reduction, reduction)
+    of = vocabulary("reductions").get(reduction, reduction)
     column, _, conditions = rest.partition("[")
     if column.startswith("("):
         words = of.removesuffix(" of")
@@ -295,7 +295,7 @@ def _formula(expression: str) -> str:
 
     def symbol(name: re.Match[str]) -> str:
         words = name[0].replace("_", r"\ ")
-        return SYMBOLS.get(name[0], rf"\mathrm{{{words}}}")
+        return vocabulary("symbols").get(name[0], rf"\mathrm{{{words}}}")
 
     powers = re.sub(r"\*\*\s*(-?[\d.]+)", r"^{\1}", re.sub(r"[A-Za-z_]\w*", symbol, expression))
     return powers.replace("*", r"\,")

@@ -5,7 +5,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,27 +29,33 @@ WIDTH = 6.4  # The width of figures in inches: about that of a documentation pag
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 _FOLDER = Path(__file__).parent
-WORDS = yaml.safe_load((_FOLDER / "labels.yaml").read_text())
-SYMBOLS: Mapping[str, str] = WORDS[
-    "symbols"
-]  # Symbols of columns in formulas, as mathematical text.
-
-
-def _style(name: str) -> dict[str, Any]:
-    return {
-        **matplotlib.rc_params_from_file(_FOLDER / f"{name}.mplstyle", use_default_template=False)
-    }
-
-
-RC: Any = {**_style("screen"), "axes.prop_cycle": cycler(color=COLOURS)}
-STYLES: Any = {"screen": {}, "paper": _style("paper")}  # The differences from `RC`.
-
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
+
+
+@cache
+def vocabulary(part: str) -> Mapping[str, Any]:
+    """The words of pictures in a part of labels.yaml, e.g. `symbols` of columns in formulas."""
+    return yaml.safe_load((_FOLDER / "labels.yaml").read_text())[part]
+
+
+def rc(style: str = "screen") -> Any:
+    """matplotlib's parameters for pictures of a style: `screen`, or `paper`, which differs from
+    it."""
+    names = ("screen",) if style == "screen" else ("screen", style)
+    parameters: dict[str, Any] = {"axes.prop_cycle": cycler(color=COLOURS)}
+    for name in names:
+        file = _FOLDER / f"{name}.mplstyle"
+        parameters |= matplotlib.rc_params_from_file(file, use_default_template=False)
+    return parameters
+
+
+def as_words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def quantity(name: str) -> str:
     """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
-    return WORDS["quantities"].get(name, name.replace("_", " "))
+    return vocabulary("quantities").get(name, as_words(name))
 
 
 def in_words(name: str) -> str:
@@ -58,14 +64,14 @@ def in_words(name: str) -> str:
 
 
 def spectrum_of(name: str) -> str:
-    return WORDS["spectra"].get(name, f"spectrum of {name.replace('_', ' ')}")
+    return vocabulary("spectra").get(name, f"spectrum of {as_words(name)}")
 
 
 def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
     """Build a figure in a style and write it to `path` atomically; returns `path`. The suffix is
     the format: .png, or .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
-    with matplotlib.rc_context(RC | STYLES[style]):
+    with matplotlib.rc_context(rc(style)):
         built = build()
         if path.suffix == ".png":
             picture, shown = rendered(built), [i for axes in built.axes for i in axes.images]
@@ -206,7 +212,7 @@ class Labels:
 
     def unit(self, dimension: str) -> str:
         """`kpc` in mathematical text; empty if the run has no units."""
-        return WORDS["units"].get(str(self.model.get("units")), {}).get(dimension, "")
+        return vocabulary("units").get(str(self.model.get("units")), {}).get(dimension, "")
 
     def axis(self, words: str, dimension: str) -> str:
         """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
