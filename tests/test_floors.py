@@ -18,7 +18,6 @@ DEFERRED = {
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
     "archive.snapshot_index": "GADGET files need the background, which imports JAX",
-    "archive.yt_data": "yt is optional, and the background imports JAX",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""
 
