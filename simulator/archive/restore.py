@@ -12,10 +12,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from simulator.archive.manifest import Axis
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
@@ -30,7 +30,7 @@ def restored_array(
     sharding: jax.sharding.Sharding,
     axes: Sequence[Axis],
     padded_shape: tuple[int, ...] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     """The field `name` on the devices of `sharding`, in the layout described by `axes`.
 

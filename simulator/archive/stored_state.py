@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
+from numpy.typing import DTypeLike
 
 from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import Axis
@@ -66,7 +67,10 @@ def field_dataset(name: str, array: jax.Array, place: Layout | PhysicalLayout) -
 
 
 def restored_field(
-    snapshot: Snapshot, name: str, like: Any, place: Layout | PhysicalLayout
+    snapshot: Snapshot,
+    name: str,
+    like: jax.Array | jax.ShapeDtypeStruct,
+    place: Layout | PhysicalLayout,
 ) -> jax.Array:
     """A stored array in this layout; `like` has the type and the number of axes of the result."""
     axes = spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
@@ -134,7 +138,11 @@ def load_state(
 
 
 def small_array(
-    snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
+    snapshot: Snapshot,
+    name: str,
+    shape: tuple[int, ...],
+    sharding: jax.sharding.Sharding,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     """A small stored array, of which every process reads all values."""
     value = np.asarray(snapshot[name][...], dtype).reshape(shape)

@@ -112,7 +112,8 @@ class Unsupported(Exception):
     def __init__(self, message: str, key: str = "", *, of_model: bool = True):
         """`of_model`: without a key the message ends with "which MODEL does not have"."""
         super().__init__(message)
-        self.key, self.of_model = key, of_model
+        self.key = key
+        self.of_model = of_model
 
 
 @dataclass(frozen=True)
@@ -182,10 +183,9 @@ class Curves:
 class Kind:
     """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is due.
 
-    A kind is an instance in `simulator.measure.KINDS`, or a class or instance that an installed
-    package declares as an entry point of `simulator.outputs`. Its module must not import JAX at the
-    top, because configurations are read and pictures drawn without it; `measured` does the
-    imports."""
+    A kind is a class in `simulator.measure.KINDS`, or a class or instance that an installed package
+    declares as an entry point of `simulator.outputs`. A module of another package is imported with
+    the names of all kinds; if it imports JAX in `measured` only, pictures are drawn without JAX."""
 
     name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
     description: ClassVar[str]  # One line for the reference of keys.
@@ -261,7 +261,7 @@ class Measured:
     """Makes the variables from what `compute` returns, on the host of process 0."""
 
 
-def check_names(names: Iterable[str], known: Collection[str], what: str) -> None:
+def check_field_names(names: Iterable[str], known: Collection[str], what: str) -> None:
     """Refuses names in the setting `fields` that are not in `known`, which holds `what`."""
     for name in names:
         if name not in known:

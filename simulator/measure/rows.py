@@ -22,7 +22,7 @@ def row_names(
     return tuple(jax.eval_shape(function, outputs.contents(subject.model, subject.template)))
 
 
-def joined(one: Measured, other: Measured) -> Measured:
+def in_one_file(one: Measured, other: Measured) -> Measured:
     """Both measurements in one file; neither may carry arrays."""
 
     def compute(state: models.State) -> dict[str, jax.Array]:

@@ -97,19 +97,17 @@ def table(
     return f'<div class="{kinds}"><table>{head}<tbody>{body}</tbody></table></div>'
 
 
-def pictures(found: Iterable[tuple[Path, str]]) -> str:
+def pictures(captioned: Iterable[tuple[Path, str]]) -> str:
     """PNG or SVG files, each with its caption, embedded in the page."""
-    made = ""
-    for path, caption in found:
-        kind, data = (
-            "svg+xml" if path.suffix == ".svg" else "png",
-            base64.b64encode(path.read_bytes()).decode(),
-        )
+    figures = ""
+    for path, caption in captioned:
+        kind = "svg+xml" if path.suffix == ".svg" else "png"
+        data = base64.b64encode(path.read_bytes()).decode()
         image = (
             f'<img alt="{escape(caption)}" loading="lazy" src="data:image/{kind};base64,{data}">'
         )
-        made += f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
-    return f'<div class="pictures">{made}</div>' if made else ""
+        figures += f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<div class="pictures">{figures}</div>' if figures else ""
 
 
 def details(title: str, html: str) -> str:

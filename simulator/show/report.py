@@ -96,8 +96,9 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
 
 
 def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]:
-    config, state = run.config, status.state
-    found = checks(run)
+    config = run.config
+    state = status.state
+    health = checks(run)
     verdict: page.Verdict = "note"
     if state is not None and state.state in ("finished", "failed"):
         verdict = "good" if state.state == "finished" else "bad"
@@ -115,15 +116,13 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
             )
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
-    yield page.section("Health", health_table(found))
+    yield page.section("Health", health_table(health))
     first = [
         next((p for kind in kinds for p in files if p.stem.startswith(kind)), None)
         for kinds in _FIRST
     ]
-    main, rest = (
-        [path for path in first if path is not None],
-        [path for path in files if path not in first],
-    )
+    main = [path for path in first if path is not None]
+    rest = [path for path in files if path not in first]
     shown, more = (
         page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest)
     )
@@ -154,8 +153,8 @@ def run_summary(config: Mapping[str, Any]) -> str:
     )
 
 
-def health_table(found: list[HealthCheck]) -> str:
-    rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in found]
+def health_table(health: list[HealthCheck]) -> str:
+    rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in health]
     return page.table(["", "", ""], rows) if rows else ""
 
 
@@ -172,7 +171,7 @@ def _last_row(run: Run) -> str:
         return ""
     numbers = {n: (v[0], v[-1], v.min(), v.max()) for n, v in columns.items() if n != "step"}
     rows = [[name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()]
-    header = ["column", "first", "last", "least", "largest"]
+    header = ["column", "first", "last", "minimum", "maximum"]
     return page.details("diagnostics", page.table(header, rows, range(1, 5)))
 
 
@@ -181,7 +180,7 @@ def _timing(run: Run) -> str:
         return ""
     said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
     return page.facts(
-        {"wall time in all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
+        {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
     )
 
 
@@ -189,9 +188,7 @@ def _parameters(run: Run) -> Iterator[str]:
     config = run.config
     blocks = ("model", "grid", "initial", "forcing", "time")
     yield page.facts({name: _in_words(config.get(name) or {}) for name in blocks})
-    yield page.folded(
-        "the whole configuration", (run.path / "config.yaml").read_text(errors="replace")
-    )
+    yield page.folded("full configuration", (run.path / "config.yaml").read_text(errors="replace"))
 
 
 def _in_words(block: Mapping[str, Any]) -> str:
@@ -201,8 +198,8 @@ def _in_words(block: Mapping[str, Any]) -> str:
 
 
 def _provenance(run: Run) -> str:
-    found = run.provenance
-    rows = {**flat(found), "command": " ".join(map(str, found.get("command", ())))}
+    provenance = run.provenance
+    rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
     return page.facts({key: brief(value) for key, value in rows.items()})
 
 
@@ -266,12 +263,12 @@ def _table(
     values = sweep.rows(statuses)
     header = ["run", *sweep.varied, "state", "health", *texts]
     body = []
-    for run, row, status, found in zip(sweep.runs, values, statuses, health, strict=True):
+    for run, row, status, checked in zip(sweep.runs, values, statuses, health, strict=True):
         where = os.path.relpath(run.folder, place) + (
             f"/{NAME}" if (run.folder / NAME).exists() else ""
         )
         remarks = [
-            check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")
+            check.name.partition(" (")[0] for check in checked if check.verdict in ("warn", "bad")
         ]
         verdict = _VERDICTS.get(status.stage, "note")
         body.append(
@@ -281,7 +278,7 @@ def _table(
                 page.marked(
                     verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")
                 ),
-                page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
+                page.marked(worst(checked), (remarks[0] if remarks else "good")) if checked else "",
                 *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
             ]
         )

@@ -147,12 +147,12 @@ def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str
         missing.append(str(error))
         return {}
     rows = choice.rows(columns["time"])
-    found = {name: values[rows] for name, values in columns.items()}
-    if not lines.chosen_panels(found):
+    chosen = {name: values[rows] for name, values in columns.items()}
+    if not lines.chosen_panels(chosen):
         missing.append(
             f"{run.path / 'diagnostics.csv'}: no rows {'there' if choice.time else 'yet'}"
         )
-    return found
+    return chosen
 
 
 def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
@@ -161,14 +161,14 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
     if name not in _USUAL_SERIES and not (run.path / f"{name}.h5").exists():
         return None
     try:
-        found = run.series(name)
+        series = run.series(name)
     except UserError as error:
         missing.append(str(error))
         return None
-    if not len(found):
-        missing.append(f"{found.path}: no rows yet")
+    if not len(series):
+        missing.append(f"{series.path}: no rows yet")
         return None
-    return found
+    return series
 
 
 def plot_runs(
@@ -200,8 +200,8 @@ def plot_runs(
 def _runs_in(path: Path) -> list[Run]:
     if not (path / PLAN).is_file() or (path / CONFIG).is_file():
         return [open_run(path)]
-    found = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]
-    return [run for run in found if run.state is not None] or [open_run(path)]
+    members = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]
+    return [run for run in members if run.state is not None] or [open_run(path)]
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,9 @@ def labelled(labels: Sequence[str]) -> Looks:
     colours = [*COLOURS] if len(labels) <= len(COLOURS) else [*sequence_colours(len(labels))]
 
     def add_legends(figure: Figure, axes: Axes) -> None:
-        told = axes.get_legend_handles_labels()[1]
-        if max((len(label.replace("$", "")) for label in told), default=0) > _BESIDE:
-            figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(told) // 2))
+        words = axes.get_legend_handles_labels()[1]
+        if max((len(label.replace("$", "")) for label in words), default=0) > _BESIDE:
+            figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(words) // 2))
             axes.legend(
                 loc="lower left",
                 bbox_to_anchor=(0, 1),
@@ -271,21 +271,25 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     values = [flat(run.config) for run in runs]
     differ = [
         key
-        for key in dict.fromkeys(key for found in values for key in found)
-        if key.partition(".")[0] in _TELLING and len({str(found.get(key)) for found in values}) > 1
+        for key in dict.fromkeys(key for settings in values for key in settings)
+        if key.partition(".")[0] in _TELLING
+        and len({str(settings.get(key)) for settings in values}) > 1
     ]
-    if len(differ) == 1 and all(isinstance(found.get(differ[0]), int | float) for found in values):
+    if len(differ) == 1 and all(
+        isinstance(settings.get(differ[0]), int | float) for settings in values
+    ):
         order = sorted(range(len(runs)), key=lambda number: values[number][differ[0]])
-        runs, values = [runs[number] for number in order], [values[number] for number in order]
+        runs = [runs[number] for number in order]
+        values = [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
-        told = [
+        words = [
             ", ".join(
                 f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ
             )
             for v in values
         ]
-        if len(set(told)) == len(told):
-            return list(runs), told
+        if len(set(words)) == len(words):
+            return list(runs), words
     parts = [run.path.absolute().parts for run in runs]
     names = ["/".join(p) for p in parts]
     for depth in range(1, max(map(len, parts))):
@@ -320,8 +324,8 @@ def _later(columns: Mapping[str, np.ndarray], shift: float) -> Mapping[str, np.n
 
 def series_of(run: Run, kind: str, shift: float = 0.0) -> SeriesReader | None:
     """A series of a run, `shift` later; None if it is missing or has no rows."""
-    found = known(lambda: run.series(kind), None) or None
-    return Window(found, np.arange(len(found)), shift) if shift and found else found
+    series = known(lambda: run.series(kind), None) or None
+    return Window(series, np.arange(len(series)), shift) if shift and series else series
 
 
 def overlay(
@@ -394,7 +398,8 @@ def _curves(
     times = rf" $\times\, k^{{{Fraction(power).limit_denominator(12)}}}$" if scaled else ""
     x = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
     if in_kolmogorov:
-        x, words, times = *KOLMOGOROV_AXES, ""
+        x, words = KOLMOGOROV_AXES
+        times = ""
     log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
     result, axes = overlay(curves, x, words + times, looks, log)
     if in_kolmogorov and any(has_range(c) for c in curves if c):
@@ -425,7 +430,8 @@ def _last_or_mean(
     values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
     values = values * x**power if power else values
     if units is not None:
-        values, x = values / units[0][:, None] ** (2 / 3), x * units[1].mean()
+        values = values / units[0][:, None] ** (2 / 3)
+        x = x * units[1].mean()
     error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
     when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
     mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}

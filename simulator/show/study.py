@@ -62,8 +62,8 @@ class Parameter:
     def distinct(self) -> list[Any]:
         """The different values: numbers in rising order, others in the order of their
         occurrence."""
-        found = list({_text(value): value for value in self.values}.values())
-        return sorted(found) if self.numeric else found
+        values = list({_text(value): value for value in self.values}.values())
+        return sorted(values) if self.numeric else values
 
     @property
     def positions(self) -> np.ndarray:
@@ -73,7 +73,7 @@ class Parameter:
             self.values if self.numeric else [self.place(v) for v in self.values], float
         )
 
-    def place(self, value: Any) -> int:
+    def place(self, value: object) -> int:
         return [_text(v) for v in self.distinct].index(_text(value))
 
 
@@ -88,10 +88,8 @@ def plot_sweep(
     been written yet."""
     quantities = [_expression(sweep, text, "--y") for text in y] or list(sweep.collected)
     if x is not None and x not in sweep.swept and collect.reduction_of(x.partition(".")[0]):
-        at, by = (
-            _expression(sweep, x, "--x"),
-            _parameter(sweep, hue, "--hue") if hue else _first(sweep),
-        )
+        at = _expression(sweep, x, "--x")
+        by = _parameter(sweep, hue, "--hue") if hue else _first(sweep)
         return _drawn(sweep, _against(sweep, at, by, quantities))
     across = _parameter(sweep, x, "--x") if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
@@ -151,16 +149,18 @@ def _against(
     across = () if isinstance(x, Parameter) else (x,)
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
     statuses = sweep.statuses()
-    found = [
+    collected_values = [
         collected(run.folder, wanted, status)
         for run, status in zip(sweep.runs, statuses, strict=True)
     ]
 
     def quantity_of(e: collect.Expression) -> RunQuantity:
         error = (
-            [values[e.error.text] for values in found] if across and e.error is not None else None
+            [values[e.error.text] for values in collected_values]
+            if across and e.error is not None
+            else None
         )
-        return RunQuantity(e.text, [values[e.text] for values in found], error)
+        return RunQuantity(e.text, [values[e.text] for values in collected_values], error)
 
     name = x.key if isinstance(x, Parameter) else x.text
     for e in expressions:
@@ -206,7 +206,8 @@ def against(
 
     `joined`: points of one colour form a curve, because the runs differ in no other parameter."""
     result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
-    across, up = x.positions, y.positions
+    across = x.positions
+    up = y.positions
     words = isinstance(x, Parameter) and not x.numeric
     there = np.isfinite(across) & np.isfinite(up)
     bars = [None if isinstance(each, Parameter) else each.errors for each in (x, y)]
@@ -315,7 +316,8 @@ def _shades(parameter: Parameter) -> Callable[[Any], Any]:
 
 
 def _mappable(parameter: Parameter) -> ScalarMappable:
-    low, high = min(parameter.values), max(parameter.values)
+    low = min(parameter.values)
+    high = max(parameter.values)
     norm = LogNorm(low, high) if parameter.logarithmic else Normalize(low, high)
     return ScalarMappable(norm, colormaps["viridis"].resampled(256))
 
@@ -337,10 +339,10 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
     }
     top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
-        told = [(shades(value), _text(value)) for value in colour.distinct]
+        entries = [(shades(value), _text(value)) for value in colour.distinct]
         handles = [
             Line2D([], [], color=shade, label=text)
-            for shade, text in told
+            for shade, text in entries
             if to_rgba(shade) in colours
         ]
         axes.add_artist(
@@ -379,7 +381,7 @@ def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
         axes.set_xlim((only / 2, only * 2) if only > 0 else (only - 1, only + 1))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return " x ".join(_text(part) for part in value)
     if isinstance(value, bool) or not isinstance(value, int | float):

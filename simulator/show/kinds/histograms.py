@@ -44,9 +44,9 @@ def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
     each = at_times(series, name, contrast, labels, **step)
     mass = series.one(f"{name}_mass", -1)
     dashed = {**step, "linestyle": "--"}
-    each.append(DrawnCurve(contrast, mass, "mass at\nthe last time", each[-1].colour, how=dashed))
+    each.append(DrawnCurve(contrast, mass, "mass at\nlast time", each[-1].colour, how=dashed))
     x = rf"{as_words(name.removeprefix('log_'))} $\log_{{10}}(\rho/\bar\rho)$"
-    result, axes, shown = plotted(each, x, "share per decade", "y")
+    result, axes, shown = plotted(each, x, "fraction per decade", "y")
     if not shown:
         return result
     shown = np.array(shown)

@@ -48,7 +48,7 @@ def joint_histogram(series: SeriesReader, first: str, second: str, labels: Label
         centre = 0.0 if second in _INVARIANTS else float(series.one(f"{second}_mean", -1))
         mean = (np.asarray(series.one(conditional, -1)) - centre) / unit
         axes.plot(x, mean, color="#D55E00", linewidth=1.3)
-        axes.set_title(f"{labels.moment(series.time[-1])}; the line is the mean at each abscissa")
+        axes.set_title(f"{labels.moment(series.time[-1])}; line: conditional mean")
     if (first, second) == ("R", "Q"):
         r = np.linspace(*axes.get_xlim(), 401)
         zero_discriminant = -np.cbrt(27 / 4 * r**2)

@@ -76,7 +76,7 @@ def spectrum(
     first = float(k[k > 0][0])
     reached = k[np.isfinite(shown).any(0)]
     if len(reached) == 1:
-        axes.set_title(f"all of it is at $k = {reached[0]:.3g}$")
+        axes.set_title(f"all energy is at $k = {reached[0]:.3g}$")
     axes.set_xlim(first * 0.9, max(reached[-1] * 1.15, 10 * first))
     highest = _guide(axes, k, shown[-1], np.nan_to_num(shown).max(0)) if guide else 0.0
     lowest = min(float(np.nanmin(shown)) / 2, top * 1e-3)
