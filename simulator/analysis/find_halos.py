@@ -14,7 +14,6 @@ from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.measure import halos as finder
-from simulator.physics.initial import StartFiles
 from simulator.physics.initial.cosmological import CosmologicalSettings
 from simulator.physics.initial.linear_power import linear_power, sigma
 from simulator.physics.initial.soliton import radial_ground_state
@@ -71,9 +70,7 @@ def find_halos(
             yield write_catalogue(path, catalogue), catalogue
 
 
-def _deviation(
-    part: Matter, start: Settings | None, files: StartFiles
-) -> Callable[[float], float] | None:
+def _deviation(part: Any, start: Settings | None, files: Any) -> Callable[[float], float] | None:
     """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there
     is none."""
     if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
@@ -84,7 +81,7 @@ def _deviation(
     return cache(lambda radius: sigma(k, power, radius))
 
 
-def _about(part: Matter, snapshot: Snapshot, total: float) -> dict[str, Any]:
+def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
     """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of
     velocities peculiar."""
     a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
@@ -148,7 +145,7 @@ def _halos(
     counted = {"edges": edges, "mass": np.sqrt(edges[1:] * edges[:-1]), "count": count}
     counted["dn_dlnm"] = count * _PER_DECADE / (volume * np.log(10))
     tables = {"particles": {"ids": ids}, "profiles": profile, "mass_function": counted}
-    if deviation is not None:
+    if deviation is not None and part.background is not None:
         growth = part.background.growth(about["scale_factor"]) / part.background.growth(1.0)
         mass = np.geomspace(edges[0] / 2, 2 * edges[-1], 80)
         tables["fits"] = finder.fitted_mass_functions(

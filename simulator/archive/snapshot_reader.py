@@ -159,11 +159,12 @@ class StoredField(LazyArray):
         out = np.empty([len(r) for r in rising], self.dtype)
         if out.size:
             leading = len(self.entry.components)
-            targets = [
-                (path, out[(*(r.index(i) for r, i in zip(rising, component, strict=False)), ...)])
-                for component, path in self.entry.component_paths(self.name)
-                if all(i in r for r, i in zip(rising, component, strict=False))
-            ]
+            targets = []
+            for component, path in self.entry.component_paths(self.name):
+                selection = list(zip(rising, component, strict=False))
+                if all(i in selected for selected, i in selection):
+                    place = tuple(selected.index(i) for selected, i in selection)
+                    targets.append((path, out[(*place, ...)]))
             self._fill(targets, rising[leading:])
         return out[flipped].reshape([len(r) for r, d in zip(ranges, dropped, strict=True) if not d])
 

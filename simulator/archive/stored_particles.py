@@ -46,7 +46,8 @@ class ParticlesOnDisk:
             shape = (*lead, capacity * domain.devices)
             sharding = domain.sharding(len(lead) + 1)
 
-            def part(index: tuple[slice, ...]) -> np.ndarray:
+            def part(index: tuple[slice, ...] | None) -> np.ndarray:
+                assert index is not None
                 start, stop, _ = index[-1].indices(shape[-1])
                 out = np.full((*lead, stop - start), empty, dtype)
                 for device in range(start // capacity, stop // capacity):

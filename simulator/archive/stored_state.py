@@ -94,13 +94,14 @@ def datasets(
     memory = [
         Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.named.items()
     ]
-    kept = [
-        (kind, name, array) for kind, tree in state.history.items() for name, array in tree.items()
+    history = [
+        field(_history_name(kind, name), name, array)
+        for kind, tree in state.history.items()
+        for name, array in tree.items()
     ]
-    history = [field(_history_name(kind, name), name, array) for kind, name, array in kept]
     particles: list[Dataset] = []
-    for name, found in state.particles.items():
-        particles += particle_datasets(found, populations[name])
+    for name, moving in state.particles.items():
+        particles += particle_datasets(moving, populations[name])
     return [*fields, *clock, *memory, *history, *particles]
 
 
@@ -120,16 +121,14 @@ def load_state(
     def small(stored: str, array: jax.Array) -> jax.Array:
         return small_array(snapshot, stored, array.shape, replicated)
 
+    def earlier(kind: str, tree: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        return {n: field(_history_name(kind, n), n, array) for n, array in tree.items()}
+
     return State(
         {name: field(name, name, array) for name, array in like.fields.items()},
         **{name: small(name, getattr(like, name)) for name in _CLOCK},
         memory=like.memory.restored(lambda name, array: small(f"memory_{name}", array)),
-        history={
-            kept: {
-                name: field(_history_name(kept, name), name, array) for name, array in tree.items()
-            }
-            for kept, tree in like.history.items()
-        },
+        history={kind: earlier(kind, tree) for kind, tree in like.history.items()},
         particles={
             name: populations[name].restored(ParticlesOnDisk(snapshot, name))
             for name in like.particles
@@ -153,8 +152,8 @@ def restored_state(simulation: Simulation, folder: Path) -> State:
     return simulation.restored(partial(load_state, folder))
 
 
-def _history_name(kept: str, field: str) -> str:
-    return f"history_{kept}_{field}"
+def _history_name(kind: str, field: str) -> str:
+    return f"history_{kind}_{field}"
 
 
 _RECORD_COMPONENTS = {3: ("x", "y", "z"), 9: tuple(i + j for i in "xyz" for j in "xyz")}

@@ -60,12 +60,10 @@ def halo_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
 def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     """dn/dlnM at each time with the errors of counting; lines: published fits for the run's linear
     power spectrum."""
-    mass, volume = (
-        f" (${unit}$)" if (unit := labels.unit(name)) else "" for name in ("mass", "volume")
-    )
+    per = "comoving volume" if labels.comoving else "volume"
     words = (
-        f"mass of the halo $M${mass}",
-        rf"$dn / d\ln M$ per{' comoving' * labels.comoving} volume{volume}",
+        _with_unit("mass of the halo $M$", labels.unit("mass")),
+        _with_unit(rf"$dn / d\ln M$ per {per}", labels.unit("volume")),
     )
     title = f"friends-of-friends, linking length $b = {shown[0].attributes['linking_length']:g}$"
     result, (axes,) = panels(*words, title=title)
@@ -110,12 +108,15 @@ def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
         yscale="log",
         xlim=(tables[-1]["edges"][0] / 1.1, tables[-1]["edges"][-1] * 1.1),
     )
-    axes.set_ylim(
-        min(table["dn_dlnm"][table["count"] > 0].min(initial=top) for table in tables) / 4, 4 * top
-    )
+    lowest = min(table["dn_dlnm"][table["count"] > 0].min(initial=top) for table in tables)
+    axes.set_ylim(lowest / 4, 4 * top)
     powers_of_ten(axes.xaxis)
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
     return result
+
+
+def _with_unit(words: str, unit: str) -> str:
+    return f"{words} (${unit}$)" if unit else words
 
 
 def core_relation(

@@ -88,11 +88,13 @@ def table(
 
     head = "".join(f"<th{kind(i)}>{escape(name)}</th>" for i, name in enumerate(header))
     head = f"<thead><tr>{head}</tr></thead>" if any(header) else ""
-    cells = (
-        [c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(r)]
-        for r in rows
-    )
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    body = ""
+    for row in rows:
+        cells = (
+            cell if isinstance(cell, Cell) else f"<td{kind(i)}>{escape(cell)}</td>"
+            for i, cell in enumerate(row)
+        )
+        body += f"<tr>{''.join(cells)}</tr>"
     kinds = "wide close" if close else "wide"
     return f'<div class="{kinds}"><table>{head}<tbody>{body}</tbody></table></div>'
 

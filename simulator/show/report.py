@@ -264,23 +264,23 @@ def _table(
     header = ["run", *sweep.varied, "state", "health", *texts]
     body = []
     for run, row, status, checked in zip(sweep.runs, values, statuses, health, strict=True):
-        where = os.path.relpath(run.folder, place) + (
-            f"/{NAME}" if (run.folder / NAME).exists() else ""
-        )
-        remarks = [
-            check.name.partition(" (")[0] for check in checked if check.verdict in ("warn", "bad")
-        ]
+        report = run.folder / NAME
+        where = os.path.relpath(report if report.exists() else run.folder, place)
         verdict = _VERDICTS.get(status.stage, "note")
+        state = f"{status.stage}" if verdict == "good" else f"{status.stage}: {status.detail}"
+        parameters = [brief(run.values[key]) if key in run.values else "" for key in sweep.varied]
+        numbers = ["" if math.isnan(row[text]) else brief(row[text]) for text in texts]
+        link = page.link(where, str(run.index))
         body.append(
-            [
-                page.link(where, str(run.index)),
-                *(brief(run.values[key]) if key in run.values else "" for key in sweep.varied),
-                page.marked(
-                    verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")
-                ),
-                page.marked(worst(checked), (remarks[0] if remarks else "good")) if checked else "",
-                *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
-            ]
+            [link, *parameters, page.marked(verdict, state), _first_remark(checked), *numbers]
         )
     right = [*range(1, 1 + len(sweep.varied)), *range(len(header) - len(texts), len(header))]
     return page.table(header, body, right, close=True)
+
+
+def _first_remark(checked: list[HealthCheck]) -> str:
+    """The first of the checks that warn, as a cell; empty without checks."""
+    if not checked:
+        return ""
+    remarks = (check.name for check in checked if check.verdict in ("warn", "bad"))
+    return page.marked(worst(checked), next(remarks, "good").partition(" (")[0])

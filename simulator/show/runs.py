@@ -269,9 +269,10 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     differ, else the names of their folders. Runs that differ in one number are sorted by this
     number."""
     values = [flat(run.config) for run in runs]
+    keys = dict.fromkeys(key for settings in values for key in settings)
     differ = [
         key
-        for key in dict.fromkeys(key for settings in values for key in settings)
+        for key in keys
         if key.partition(".")[0] in _TELLING
         and len({str(settings.get(key)) for settings in values}) > 1
     ]
@@ -333,13 +334,11 @@ def overlay(
 ) -> tuple[Figure, Axes]:
     """The curves of all runs, None for a run without data."""
     result, (axes,) = lines.panels(x, y, right=0.76)
-    each = [
-        replace(
-            curve, **{"label": curve.label, **look, "how": {**curve.how, **look.get("how", {})}}
-        )
-        for curve, look in zip(curves, looks.runs, strict=True)
-        if curve is not None
-    ]
+    each = []
+    for curve, look in zip(curves, looks.runs, strict=True):
+        if curve is not None:
+            how = {**curve.how, **look.get("how", {})}
+            each.append(replace(curve, **{**look, "how": how}))
     values = lines.drawn(axes, each, log, "nothing to show yet")
     if values and not log:
         axes.margins(x=0.02)

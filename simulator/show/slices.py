@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -125,11 +126,10 @@ def slices(
     gap = _TITLED if alone else _GAP_Y
     result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gap)
     apart = not alone and _has_own_scales(field, values, labels)
-    scales = (
-        [scale_of(field, of_row, logarithmic=True) for of_row in values]
-        if apart
-        else [scale_of(field, [plane for of_row in values for plane in of_row])] * len(rows)
-    )
+    if apart:
+        scales = [scale_of(field, of_row, logarithmic=True) for of_row in values]
+    else:
+        scales = [scale_of(field, list(chain(*values)))] * len(rows)
     image: AxesImage | None = None
     for number, (axes, (row, plane)) in enumerate(zip(grid.flat, panels, strict=False)):
         a, b, cut = planes[plane]

@@ -208,7 +208,6 @@ def against(
     result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
     across = x.positions
     up = y.positions
-    words = isinstance(x, Parameter) and not x.numeric
     there = np.isfinite(across) & np.isfinite(up)
     bars = [None if isinstance(each, Parameter) else each.errors for each in (x, y)]
     groups = [(None, there)]
@@ -217,9 +216,12 @@ def against(
             (v, there & np.array([_text(v) == _text(h) for h in hue.values])) for v in hue.distinct
         ]
     shades = _shades(hue) if hue is not None else lambda value: COLOURS[0]
+    is_curve = joined and (not isinstance(x, Parameter) or x.numeric)
     for number, (value, mask) in enumerate(groups):
         rows = np.flatnonzero(mask)[np.argsort(across[mask], kind="stable")]
         # Coinciding curves remain visible: a wide pale line below, hollow marks around.
+        colour = shades(value)
+        is_below = number == 0 and len(groups) > 1
         errors = [None if b is None else np.nan_to_num(np.asarray(b)[rows]) for b in bars]
         axes.errorbar(
             across[rows],
@@ -228,13 +230,12 @@ def against(
             xerr=errors[0],
             elinewidth=1.0,
             capsize=2.5,
-            color=shades(value),
+            color=colour,
             zorder=3 + 0.1 * number,
-            linestyle=LINES[number % len(LINES)] if joined and not words else "",
-            linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
+            linestyle=LINES[number % len(LINES)] if is_curve else "",
+            linewidth=2.6 if is_below else 1.5,
             marker=MARKS[number % len(MARKS)],
-            markersize=5 if number % 2 == 0 else 8.5,
-            markerfacecolor=shades(value) if number % 2 == 0 else "none",
+            **({"markerfacecolor": "none", "markersize": 8.5} if number % 2 else {"markersize": 5}),
             label=None if value is None or not len(rows) else _text(value),
         )
     if not there.any():
