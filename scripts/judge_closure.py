@@ -86,9 +86,9 @@ def main():
 def draw(folder, losses, apart, target, found):
     import matplotlib
 
-    from simulator.show.style import RC, figure
+    from simulator.show.style import figure, rc
 
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context(rc()):
         result = figure(9.6, 6.4)
         axes = result.subplots(2, 2, gridspec_kw={"wspace": 0.25, "hspace": 0.45}).ravel()
         axes[0].semilogy(losses, linewidth=0.5)

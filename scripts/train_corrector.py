@@ -162,9 +162,9 @@ def main():
 def draw(folder, losses, apart, errors, vorticity):
     import matplotlib
 
-    from simulator.show.style import RC, figure
+    from simulator.show.style import figure, rc
 
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context(rc()):
         result = figure(9.6, 6.4)
         grid = result.add_gridspec(
             2, 6, wspace=0.9, hspace=0.35, left=0.08, right=0.98, top=0.94, bottom=0.06

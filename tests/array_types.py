@@ -21,7 +21,7 @@ def check_rooms() -> None:
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` with a check of the arrays in its annotations."""
-    hints = {name: _imported(hint) for name, hint in function.__annotations__.items()}
+    hints = function.__annotations__
     function.__annotations__ = {name: hint for name, hint in hints.items() if _holds_arrays(hint)}
     # JAX calls the constructor of a pytree with anything in place of arrays.
     return (
@@ -42,11 +42,6 @@ def _checker() -> Any:
 
     numbers = FrozenDict({Number: Number | int | float, Whole: Whole | int})
     return beartype(conf=BeartypeConf(hint_overrides=numbers))
-
-
-def _imported(hint: Any) -> Any:
-    """The object that an annotation in `measure` names, which is imported when it is used."""
-    return hint._object() if type(hint).__name__ == "_Lazy" else hint
 
 
 def _holds_arrays(hint: Any) -> bool:

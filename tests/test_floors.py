@@ -12,13 +12,12 @@ PAGE = ROOT / "simulator/docs/developers.md"
 DEFERRED = {
     "cli": "each command loads what it needs",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
-    "show.kinds": "only pictures of wave functions need the ground state",
+    "show.kinds.profiles": "only pictures of wave functions need the ground state",
     "show.runs": "only pictures of snapshots load the storage of arrays",
     "show.style": "only runs in an expanding box need the background",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
     "archive.snapshot_index": "GADGET files need the background, which imports JAX",
-    "archive.yt_data": "yt is optional, and the background imports JAX",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""
 

@@ -1,7 +1,7 @@
 """Finds the halos of particles and the cores of waves in the snapshots of a run, for `analyze
 --halos`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import UNITS, expansion
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.settings import Settings
 
 # One megaparsec in cm, the mass of the sun in g.
 _MEGAPARSEC = 3.0856775814913673e24
 _SUN = 1.98840987e33
+Matter = ParticleComponent | SchrodingerPoisson
 _PER_DECADE = 5  # Bins of the mass function.
 
 
@@ -62,13 +64,13 @@ def find_halos(
     for snapshot in recomputed.snapshots:
         for name, part in matter.items():
             if isinstance(part, ParticleComponent):
-                found = _halos(name, part, snapshot, linking, members, deviations[name])
+                catalogue = _halos(name, part, snapshot, linking, members, deviations[name])
             else:
-                found = _cores(name, part, snapshot, "" if model is part else f"{name}_")
-            yield write_catalogue(path, found), found
+                catalogue = _cores(name, part, snapshot, "" if model is part else f"{name}_")
+            yield write_catalogue(path, catalogue), catalogue
 
 
-def _deviation(part: Any, start: Any, files: Any) -> Any:
+def _deviation(part: Any, start: Settings | None, files: Any) -> Callable[[float], float] | None:
     """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there
     is none."""
     if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
@@ -113,17 +115,22 @@ def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
 
 
 def _halos(
-    name: str, part: Any, snapshot: Snapshot, linking: float, members: int, deviation: Any
+    name: str,
+    part: Matter,
+    snapshot: Snapshot,
+    linking: float,
+    members: int,
+    deviation: Callable[[float], float] | None,
 ) -> HaloCatalogue:
     stored = snapshot.particles[name]
-    given = {
+    particles = {
         record: np.asarray(stored[record]) for record in ("id", "mass", "position", "velocity")
     }
     box = np.array(part.transform.grid.box)
-    total = float(given["mass"].sum())
+    total = float(particles["mass"].sum())
     about = _about(part, snapshot, total)
     volume = float(box.prod())
-    columns, ids = finder.halos(given, box, linking, members)
+    columns, ids = finder.halos(particles, box, linking, members)
     for record in ("velocity", "spread"):
         columns[record] = columns[record] / about["scale_factor"]
     profile = {"edges": finder.SHELLS, "density": columns.pop("profile")}
@@ -131,14 +138,14 @@ def _halos(
         f"{n}_{a}": v[:, i] for n, v in columns.items() if v.ndim > 1 for i, a in enumerate("xyz")
     }
     columns = {n: v for n, v in columns.items() if v.ndim == 1}
-    least = members * total / len(given["id"])
+    least = members * total / len(particles["id"])
     decades = np.log10(columns["mass"].max(initial=least) / least)
     edges = least * 10 ** (np.arange(int(decades * _PER_DECADE) + 2) / _PER_DECADE)
     count = np.histogram(columns["mass"], edges)[0]
     counted = {"edges": edges, "mass": np.sqrt(edges[1:] * edges[:-1]), "count": count}
     counted["dn_dlnm"] = count * _PER_DECADE / (volume * np.log(10))
     tables = {"particles": {"ids": ids}, "profiles": profile, "mass_function": counted}
-    if deviation is not None:
+    if deviation is not None and part.background is not None:
         growth = part.background.growth(about["scale_factor"]) / part.background.growth(1.0)
         mass = np.geomspace(edges[0] / 2, 2 * edges[-1], 80)
         tables["fits"] = finder.fitted_mass_functions(

@@ -26,7 +26,7 @@ from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file, replaced_folder
 from simulator.measure import KINDS, requested
-from simulator.measure.render import USUAL
+from simulator.measure.render import USUAL, RenderSettings
 from simulator.physics.models import State
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
@@ -64,7 +64,7 @@ class Recomputed:
         Raises UserError if a snapshot lacks a field of the model."""
         simulation = self.simulation
         model = simulation.model
-        make = jax.jit(lambda given: begin(given, simulation.system, simulation.integrator))
+        make = jax.jit(lambda fields: begin(fields, simulation.system, simulation.integrator))
         for snapshot in self.snapshots:
             if steps is not None and snapshot.step not in steps:
                 continue
@@ -74,13 +74,14 @@ class Recomputed:
                     f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
-            given = self._fields(str(snapshot.path)) | self._particles(snapshot, model.populations)
-            state = make(given)
+            fields = self._fields(str(snapshot.path))
+            state = make(fields | self._particles(snapshot, model.populations))
             carried = self._particles(snapshot, simulation.swarm.populations)
             if carried:
                 velocities, memory = self._start_of_particles
                 carried = {
-                    name: _with_start(found, velocities[name]) for name, found in carried.items()
+                    name: _with_start(particles, velocities[name])
+                    for name, particles in carried.items()
                 }
                 state = replace(
                     state,
@@ -110,8 +111,8 @@ class Recomputed:
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
         return {
-            name: found.restored(ParticlesOnDisk(snapshot, name))
-            for name, found in populations.items()
+            name: population.restored(ParticlesOnDisk(snapshot, name))
+            for name, population in populations.items()
         }
 
     @cached_property
@@ -129,8 +130,8 @@ class Recomputed:
         sets, memory = swarm.start(self._fields(str(first.path)))
         known = swarm.populations
         return {
-            n: known[n].chosen(found, found.records["start_velocity"], 1)
-            for n, found in sets.items()
+            n: known[n].chosen(particles, particles.records["start_velocity"], 1)
+            for n, particles in sets.items()
         }, memory
 
 
@@ -248,15 +249,15 @@ def rendered_pictures(
             yield f"{kind.attributes['field']}_{int(state.step):08d}", float(state.time), drawn
 
 
-def _showing(fields: Sequence[str], asked: Any) -> list[Override]:
+def _showing(fields: Sequence[str], asked: RenderSettings | None) -> list[Override]:
     """Overrides that replace the fields in `asked`, the run's settings of `output.render`, by
     `fields`."""
     if not fields:
         return []
     known: dict[str, Any] = {}
     if asked is not None:
-        own = (asked.field,) if asked.field else USUAL
-        known = asked.fields or dict.fromkeys(own, asked.transfer)
+        shown = (asked.field,) if asked.field else USUAL
+        known = asked.fields or dict.fromkeys(shown, asked.transfer)
     functions = {name: known.get(name, "auto") for name in fields}
     if len(functions) > 1:
         new: dict[str, Any] = {"field": None, "transfer": None, "fields": functions}

@@ -31,22 +31,23 @@ _FOR_YT = {
     **{f"position_{a}": (f"particle_position_{a}", "code_length") for a in "xyz"},
     **{f"velocity_{a}": (f"particle_velocity_{a}", "code_velocity") for a in "xyz"},
 }
-_SHOWN = (
-    "id",
-    "number",
-    "mass",
-    "position_x",
-    "position_y",
-    "position_z",
-    "spread",
-    "radius",
-    "sphere_mass",
-    "peak_density",
-    "core_radius",
-    "soliton_radius",
-    "core_mass",
-    "expected_core_mass",
-)
+_HEADINGS = {
+    "id": "id",
+    "number": "particles",
+    "mass": "mass",
+    "position_x": "x",
+    "position_y": "y",
+    "position_z": "z",
+    "spread": "velocity dispersion",
+    "radius": "radius",
+    "sphere_mass": "mass in radius",
+    "peak_density": "peak density",
+    "core_radius": "core radius",
+    "soliton_radius": "soliton radius",
+    "core_mass": "core mass",
+    "expected_core_mass": "expected core mass",
+}
+"""The columns that `analyze --halos` prints, and their headings."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class HaloCatalogue:
 
     def rows(self, most: int = 10) -> list[list[str]]:
         """A table of the first halos, with its header."""
-        names = [name for name in _SHOWN if name in self.columns]
+        names = [name for name in _HEADINGS if name in self.columns]
         body = zip(*(self.columns[name][:most].tolist() for name in names), strict=True)
         return [
-            [name.removeprefix("position_") for name in names],
+            [_HEADINGS[name] for name in names],
             *([self._shown(v) for v in row] for row in body),
         ]
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import h5py
 
@@ -13,7 +13,7 @@ from simulator.files import with_path
 class _Image:
     """A file object that keeps its first error of the system."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.error: OSError | None = None
 
@@ -31,7 +31,7 @@ class _Image:
 
 
 @contextlib.contextmanager
-def hdf5_into(file: Any, libver: Any, path: Path) -> Iterator[h5py.File]:
+def hdf5_into(file: IO[bytes], libver: str | tuple[str, str], path: Path) -> Iterator[h5py.File]:
     """An HDF5 file that is written into the file object `file`, to be stored at `path`.
 
     HDF5 and h5py lose the errors of `file`, or replace them by errors of their own. Raises the

@@ -105,6 +105,12 @@ class BlockEntry(_Entry):
     shape: tuple[int, ...]
     nonfinite: int = 0
 
+    def is_inside(self, extents: tuple[int, ...]) -> bool:
+        if not len(self.start) == len(self.shape) == len(extents):
+            return False
+        ends = zip(self.start, self.shape, extents, strict=True)
+        return all(start >= 0 and 0 < n <= extent - start for start, n, extent in ends)
+
 
 class ShardEntry(_Entry):
     """One shard: its name below the folder, its number of bytes, its checksum, and its blocks of
@@ -217,14 +223,7 @@ class Manifest(_Entry):
             ]
         for name, entry in self.fields.items():
             blocks = [piece.block for piece in self.pieces(name)]
-            inside = all(
-                len(b.start) == len(b.shape) == len(entry.extents)
-                and all(
-                    s >= 0 and 0 < n <= size - s
-                    for s, n, size in zip(b.start, b.shape, entry.extents, strict=True)
-                )
-                for b in blocks
-            )
+            inside = all(block.is_inside(entry.extents) for block in blocks)
             volume = sum(math.prod(b.shape) for b in blocks)
             if (
                 not inside

@@ -18,7 +18,6 @@ from simulator.archive.run_state import CONFIG, RunState, read_state
 from simulator.archive.series_file import SeriesReader, read_columns
 from simulator.archive.snapshot_index import dimensions
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
-from simulator.archive.yt_data import yt_data
 from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.files import reason
@@ -100,13 +99,6 @@ class Run(Shown):
         attributes. dask reads values when `.load()`, `.mean()`, a picture, ... needs them. Raises
         UserError if there is no snapshot yet, or if xarray or dask is not installed."""
         return data_set(self.path, self.snapshots[:])
-
-    def to_yt(self, index: int = -1, h: float | None = None) -> Any:
-        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), from
-        which yt derives further fields (`("gas", "vorticity_z")`), with particles, redshift and
-        cosmology. yt reads values on the grid when it needs them. `h`: H0 in 100 km/s/Mpc, see
-        `yt_data`. Raises UserError without yt."""
-        return yt_data(self.snapshots[index], h)
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -12,10 +12,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from simulator.archive.manifest import Axis
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
@@ -30,7 +30,7 @@ def restored_array(
     sharding: jax.sharding.Sharding,
     axes: Sequence[Axis],
     padded_shape: tuple[int, ...] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     """The field `name` on the devices of `sharding`, in the layout described by `axes`.
 
@@ -58,17 +58,20 @@ def restored_array(
 
 
 def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
-    there, wanted = (
-        {a.name: "modes" if a.labels else f"{a.size} points" for a in own}
-        for own in (field.axes, axes)
-    )
-    if there != wanted:
-        said = (
-            ", ".join(f"{name} ({what})" for name, what in own.items()) for own in (there, wanted)
+    stored = _extents(field.axes)
+    wanted = _extents(axes)
+    if stored != wanted:
+        there = ", ".join(stored.values())
+        raise UserError(
+            f"{field.name}: is stored over {there}, wanted over {', '.join(wanted.values())}"
         )
-        raise UserError(f"{field.name}: is stored over {next(said)}, wanted over {next(said)}")
-    stored = list(there)
-    return [stored.index(axis.name) for axis in axes]
+    names = list(stored)
+    return [names.index(axis.name) for axis in axes]
+
+
+def _extents(axes: Sequence[Axis]) -> dict[str, str]:
+    """`x (16 points)` or `kx (modes)` by the name of each axis."""
+    return {a.name: f"{a.name} ({'modes' if a.labels else f'{a.size} points'})" for a in axes}
 
 
 def _assemble(

@@ -311,13 +311,16 @@ class SeriesReader:
     ) -> dict[str, np.ndarray]:
         part = self.parts[number]
         wanted = range(part.rows)[places]
-        with reading(self._file(part)), h5py.File(self._file(part), "r", locking=False) as file:
-            return {
-                name: _dataset(file, name)[wanted.start : wanted.stop]
-                if name in file
-                else np.full((len(wanted), *self._shape(name)), np.nan, np.float32)
-                for name in names
-            }
+        path = self._file(part)
+        columns = {}
+        with reading(path), h5py.File(path, "r", locking=False) as file:
+            for name in names:
+                if name in file:
+                    columns[name] = _dataset(file, name)[wanted.start : wanted.stop]
+                else:
+                    missing = (len(wanted), *self._shape(name))
+                    columns[name] = np.full(missing, np.nan, np.float32)
+        return columns
 
     def _read(self, name: str) -> np.ndarray:
         return np.concatenate(

@@ -88,12 +88,14 @@ class Recorded:
 
     def datasets(self) -> list[Dataset]:
         """The arrays as a checkpoint stores them."""
-        return [
-            field_dataset(self._prefix + name, array, self._places[name])
-            if name in self._places
-            else Dataset(self._prefix + name, np.asarray(array))
-            for name, array in self.memory.items()
-        ]
+        arrays: list[Dataset] = []
+        for name, array in self.memory.items():
+            stored = self._prefix + name
+            if name in self._places:
+                arrays.append(field_dataset(stored, array, self._places[name]))
+            else:
+                arrays.append(Dataset(stored, np.asarray(array)))
+        return arrays
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue with the arrays in a checkpoint, or begin anew if it was written without this
@@ -101,13 +103,14 @@ class Recorded:
         self._memory = None
         if all(self._prefix + name in snapshot for name in self.template):
             self._memory = {
-                name: restored_field(snapshot, self._prefix + name, like, self._places[name])
-                if name in self._places
-                else small_array(
-                    snapshot, self._prefix + name, like.shape, like.sharding, like.dtype
-                )
-                for name, like in self.template.items()
+                name: self._restored(snapshot, name, like) for name, like in self.template.items()
             }
+
+    def _restored(self, snapshot: Snapshot, name: str, like: jax.ShapeDtypeStruct) -> jax.Array:
+        stored = self._prefix + name
+        if name in self._places:
+            return restored_field(snapshot, stored, like, self._places[name])
+        return small_array(snapshot, stored, like.shape, like.sharding, like.dtype)
 
     def take(self, state: State, planned: bool) -> bool:
         """Measure one row, unless this step has its row already; returns whether rows are to be

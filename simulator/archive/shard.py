@@ -195,8 +195,8 @@ def build_shard(
     filters = load_filters(compression)
     parts = [
         (f"{path}/{number}", block, block.data[(*index, ...)])
-        for name, own in blocks.items()
-        for number, block in enumerate(own)
+        for name, of_field in blocks.items()
+        for number, block in enumerate(of_field)
         for index, path in fields[name].component_paths(name)
     ]
     # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
@@ -245,10 +245,8 @@ def nonfinite(values: np.ndarray) -> int:
         return 0
     flat = values.reshape(-1)
     piece = 1 << 18
-    return sum(
-        math.prod(part.shape) - int(np.count_nonzero(np.isfinite(part)))
-        for part in (flat[i : i + piece] for i in range(0, flat.size, piece))
-    )
+    pieces = (flat[i : i + piece] for i in range(0, flat.size, piece))
+    return flat.size - sum(int(np.count_nonzero(np.isfinite(part))) for part in pieces)
 
 
 def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:

@@ -240,7 +240,7 @@ def _set(target: h5py.HLObject, attributes: Mapping[str, Any]) -> None:
         target.attrs[name] = as_attribute(value)
 
 
-def as_attribute(value: Any) -> Any:
+def as_attribute(value: object) -> object:
     """The HDF5 attribute for a JSON value: strings as bytes, types that HDF5 lacks as JSON text."""
     if isinstance(value, str):
         return np.bytes_(value.encode()) if value else np.bytes_(b" ")

@@ -11,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import DTypeLike
 
 from simulator.archive.manifest import (
     Damaged,
@@ -123,12 +124,12 @@ class LazyArray:
             raise TypeError("a single number has no length")
         return self.shape[0]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("the array must be read from disk: copy=False is not possible")
         return np.asarray(self[...], dtype or self.dtype)
 
-    def __getitem__(self, index: Any) -> np.ndarray:
+    def __getitem__(self, index: object) -> np.ndarray:
         raise NotImplementedError
 
 
@@ -142,25 +143,28 @@ class StoredField(LazyArray):
         self._folder = folder
         self.name = name
         self.entry: FieldEntry = manifest.fields[name]
-        self.shape, self.dtype = self.entry.shape, np.dtype(self.entry.dtype)
-        self.axes, self.attributes = self.entry.axes, dict(self.entry.attributes)
+        self.shape = self.entry.shape
+        self.dtype = np.dtype(self.entry.dtype)
+        self.axes = self.entry.axes
+        self.attributes = dict(self.entry.attributes)
         self.pieces: Sequence[Piece] = list(manifest.pieces(name))
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.shape} {self.dtype} in {self._folder}>"
 
-    def __getitem__(self, index: Any) -> np.ndarray:
+    def __getitem__(self, index: object) -> np.ndarray:
         ranges, dropped = selected(index, self.shape)
         flipped = tuple(slice(None, None, -1 if r.step < 0 else 1) for r in ranges)
         rising = [r[::-1] if r.step < 0 else r for r in ranges]
         out = np.empty([len(r) for r in rising], self.dtype)
         if out.size:
             leading = len(self.entry.components)
-            targets = [
-                (path, out[(*(r.index(i) for r, i in zip(rising, component, strict=False)), ...)])
-                for component, path in self.entry.component_paths(self.name)
-                if all(i in r for r, i in zip(rising, component, strict=False))
-            ]
+            targets = []
+            for component, path in self.entry.component_paths(self.name):
+                selection = list(zip(rising, component, strict=False))
+                if all(i in selected for selected, i in selection):
+                    place = tuple(selected.index(i) for selected, i in selection)
+                    targets.append((path, out[(*place, ...)]))
             self._fill(targets, rising[leading:])
         return out[flipped].reshape([len(r) for r, d in zip(ranges, dropped, strict=True) if not d])
 
@@ -221,7 +225,7 @@ def _overlap(
     return tuple(source), tuple(destination)
 
 
-def selected(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
+def selected(index: object, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
     """The selected indices of each axis, and whether the result lacks the axis (after an integer
     index)."""
     items = list(index) if isinstance(index, tuple) else [index]

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.errors import UserError
@@ -40,12 +41,13 @@ class ParticlesOnDisk:
         capacity = max(capacity, *shares)
         first = np.concatenate([[0], np.cumsum(shares)])
 
-        def read(name: str, components: int, dtype: Any, empty: int | float) -> jax.Array:
+        def read(name: str, components: int, dtype: DTypeLike, empty: int | float) -> jax.Array:
             lead = (components,) if components else ()
             shape = (*lead, capacity * domain.devices)
             sharding = domain.sharding(len(lead) + 1)
 
-            def part(index: Any) -> np.ndarray:
+            def part(index: tuple[slice, ...] | None) -> np.ndarray:
+                assert index is not None
                 start, stop, _ = index[-1].indices(shape[-1])
                 out = np.full((*lead, stop - start), empty, dtype)
                 for device in range(start // capacity, stop // capacity):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
+from numpy.typing import DTypeLike
 
 from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import Axis
@@ -66,7 +67,10 @@ def field_dataset(name: str, array: jax.Array, place: Layout | PhysicalLayout) -
 
 
 def restored_field(
-    snapshot: Snapshot, name: str, like: Any, place: Layout | PhysicalLayout
+    snapshot: Snapshot,
+    name: str,
+    like: jax.Array | jax.ShapeDtypeStruct,
+    place: Layout | PhysicalLayout,
 ) -> jax.Array:
     """A stored array in this layout; `like` has the type and the number of axes of the result."""
     axes = spectral_axes(place) if isinstance(place, Layout) else physical_axes(place)
@@ -90,13 +94,14 @@ def datasets(
     memory = [
         Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.named.items()
     ]
-    kept = [
-        (kind, name, array) for kind, tree in state.history.items() for name, array in tree.items()
+    history = [
+        field(_history_name(kind, name), name, array)
+        for kind, tree in state.history.items()
+        for name, array in tree.items()
     ]
-    history = [field(_history_name(kind, name), name, array) for kind, name, array in kept]
     particles: list[Dataset] = []
-    for name, found in state.particles.items():
-        particles += particle_datasets(found, populations[name])
+    for name, moving in state.particles.items():
+        particles += particle_datasets(moving, populations[name])
     return [*fields, *clock, *memory, *history, *particles]
 
 
@@ -116,16 +121,14 @@ def load_state(
     def small(stored: str, array: jax.Array) -> jax.Array:
         return small_array(snapshot, stored, array.shape, replicated)
 
+    def earlier(kind: str, tree: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        return {n: field(_history_name(kind, n), n, array) for n, array in tree.items()}
+
     return State(
         {name: field(name, name, array) for name, array in like.fields.items()},
         **{name: small(name, getattr(like, name)) for name in _CLOCK},
         memory=like.memory.restored(lambda name, array: small(f"memory_{name}", array)),
-        history={
-            kept: {
-                name: field(_history_name(kept, name), name, array) for name, array in tree.items()
-            }
-            for kept, tree in like.history.items()
-        },
+        history={kind: earlier(kind, tree) for kind, tree in like.history.items()},
         particles={
             name: populations[name].restored(ParticlesOnDisk(snapshot, name))
             for name in like.particles
@@ -134,7 +137,11 @@ def load_state(
 
 
 def small_array(
-    snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
+    snapshot: Snapshot,
+    name: str,
+    shape: tuple[int, ...],
+    sharding: jax.sharding.Sharding,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     """A small stored array, of which every process reads all values."""
     value = np.asarray(snapshot[name][...], dtype).reshape(shape)
@@ -145,8 +152,8 @@ def restored_state(simulation: Simulation, folder: Path) -> State:
     return simulation.restored(partial(load_state, folder))
 
 
-def _history_name(kept: str, field: str) -> str:
-    return f"history_{kept}_{field}"
+def _history_name(kind: str, field: str) -> str:
+    return f"history_{kind}_{field}"
 
 
 _RECORD_COMPONENTS = {3: ("x", "y", "z"), 9: tuple(i + j for i in "xyz" for j in "xyz")}

@@ -87,22 +87,17 @@ def verify(
     report.files.append(
         Checked(folder / MANIFEST, None if known else "not the one that was committed")
     )
+
+    def checked_shard(shard: ShardEntry) -> Checked:
+        path = folder / shard.file
+        return _checked(path, lambda: _shard_problem(path, shard))
+
     with ThreadPoolExecutor(max_workers=workers) as threads:
-        report.files += threads.map(
-            lambda shard: _checked(
-                path := folder / shard.file, lambda: _shard_problem(path, shard)
-            ),
-            manifest.shards,
-        )
+        report.files += threads.map(checked_shard, manifest.shards)
     named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
-    report.notes += [
-        f"{path}: not part of the snapshot"
-        # Unlike rglob, walk tolerates that a run removes the folder meanwhile.
-        for path in sorted(
-            Path(place, name) for place, _, names in os.walk(folder) for name in names
-        )
-        if path not in named
-    ]
+    # Unlike rglob, walk tolerates that a run removes the folder meanwhile.
+    paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    report.notes += [f"{path}: not part of the snapshot" for path in sorted({*paths} - named)]
     report.files += [
         _check_derived(path, folder, manifest) for path in derived_from(folder, manifest)
     ]

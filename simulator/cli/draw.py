@@ -181,7 +181,7 @@ def render_command(args: argparse.Namespace) -> int:
     example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye"""
     from simulator.analysis.recompute import rendered_pictures
     from simulator.archive.open_run import open_run
-    from simulator.show.kinds import volume_picture
+    from simulator.show.kinds.render import volume_picture
     from simulator.show.style import Labels, draw
 
     asked = {

@@ -1,12 +1,12 @@
 """Kinds of series that a run can write. A new kind is a class in a file of this package and a line
-in `_OWN`.
+in `KINDS`, whose order is that of rows, files and pictures.
 
-The order of `_OWN` is that of rows, files and pictures."""
+Importing this package, and looking at the names of kinds, does not import JAX; the settings and the
+computation of a kind do."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.measure.histograms import Histograms, JointHistograms
 from simulator.measure.kind import (
     Cadence,
     Carried,
@@ -17,19 +17,6 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
 )
-from simulator.measure.lightcone import Lightcone
-from simulator.measure.pair_correlation import PairCorrelation
-from simulator.measure.particles import ParticleStatistics, Trajectories
-from simulator.measure.probes import Probes
-from simulator.measure.profiles import Profiles, Projections
-from simulator.measure.python_series import PythonOutput
-from simulator.measure.render import Render
-from simulator.measure.slices import Slices
-from simulator.measure.spectra import Cospectra, Spectra, SpectralMaps
-from simulator.measure.statistics import FieldStatistics, Statistics
-from simulator.measure.strain import Strain
-from simulator.measure.structure_functions import StructureFunctions
-from simulator.measure.transfer import Helicity, ShellToShell, Transfer
 from simulator.registry import Registry
 
 
@@ -42,31 +29,34 @@ def _admitted(name: str, declared: Any) -> Kind:
     return kind
 
 
-_OWN: tuple[Kind, ...] = (
-    Spectra(),
-    SpectralMaps(),
-    Cospectra(),
-    Transfer(),
-    StructureFunctions(),
-    Histograms(),
-    JointHistograms(),
-    Strain(),
-    Profiles(),
-    Projections(),
-    Lightcone(),
-    Probes(),
-    PythonOutput(),
-    ParticleStatistics(),
-    PairCorrelation(),
-    Trajectories(),
-    Helicity(),
-    ShellToShell(),
-    Statistics(),
-    FieldStatistics(),
-    Slices(),
-    Render(),
+KINDS = Registry[Kind](
+    "simulator.outputs",
+    {
+        "spectra": "simulator.measure.spectra:Spectra",
+        "spectral_maps": "simulator.measure.spectra:SpectralMaps",
+        "cospectra": "simulator.measure.spectra:Cospectra",
+        "transfer": "simulator.measure.transfer:Transfer",
+        "structure_functions": "simulator.measure.structure_functions:StructureFunctions",
+        "histograms": "simulator.measure.histograms:Histograms",
+        "joint_histograms": "simulator.measure.histograms:JointHistograms",
+        "strain": "simulator.measure.strain:Strain",
+        "profiles": "simulator.measure.profiles:Profiles",
+        "projections": "simulator.measure.profiles:Projections",
+        "lightcone": "simulator.measure.lightcone:Lightcone",
+        "probes": "simulator.measure.probes:Probes",
+        "python": "simulator.measure.python_series:PythonOutput",
+        "particle_statistics": "simulator.measure.particles:ParticleStatistics",
+        "pair_correlation": "simulator.measure.pair_correlation:PairCorrelation",
+        "trajectories": "simulator.measure.particles:Trajectories",
+        "helicity": "simulator.measure.transfer:Helicity",
+        "shell_to_shell": "simulator.measure.transfer:ShellToShell",
+        "statistics": "simulator.measure.statistics:Statistics",
+        "field_statistics": "simulator.measure.statistics:FieldStatistics",
+        "slices": "simulator.measure.slices:Slices",
+        "render": "simulator.measure.render:Render",
+    },
+    _admitted,
 )
-KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, _admitted)
 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:

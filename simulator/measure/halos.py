@@ -34,32 +34,34 @@ def friends(
     Astrophys. J. 292, 371 (1985)). Threads search slabs of at most `slab` particles, each together
     with the particles up to `reach` above it; groups of several slabs with a common particle are
     one, so the result does not depend on the slabs."""
-    n, length = len(position), box[0]
+    n = len(position)
+    length = box[0]
     order = np.argsort(position[:, 0], kind="stable")
     x = position[order, 0]
     ends = np.linspace(0, n, -(-n // slab) + 1).astype(int)
 
     def search(first: int, last: int) -> tuple[np.ndarray, ...]:
-        own, top = last - first, x[last - 1] + reach
+        inside = last - first
+        top = x[last - 1] + reach
         beyond = min(first, np.searchsorted(x, top - length, side="right"))
-        held = order[np.r_[first : max(last, np.searchsorted(x, top, side="right")), 0:beyond]]
-        pairs = KDTree(position[held], boxsize=box).query_pairs(reach, output_type="ndarray")
+        near = order[np.r_[first : max(last, np.searchsorted(x, top, side="right")), 0:beyond]]
+        pairs = KDTree(position[near], boxsize=box).query_pairs(reach, output_type="ndarray")
         i, j = pairs[
-            pairs[:, 0] < own
+            pairs[:, 0] < inside
         ].T  # i < j; pairs of two particles above belong to another slab
-        ahead = np.mod(position[held[j], 0] - position[held[i], 0], length)
-        i, j = (k[(j < own) | (ahead <= reach)] for k in (i, j))
-        weight = 1 - (distances(position[held[i]], position[held[j]], box) / reach) ** 2
-        crowd = np.bincount(i, weight * mass[held[j]], len(held)) + np.bincount(
-            j, weight * mass[held[i]], len(held)
+        ahead = np.mod(position[near[j], 0] - position[near[i], 0], length)
+        i, j = (k[(j < inside) | (ahead <= reach)] for k in (i, j))
+        weight = 1 - (distances(position[near[i]], position[near[j]], box) / reach) ** 2
+        crowd = np.bincount(i, weight * mass[near[j]], len(near)) + np.bincount(
+            j, weight * mass[near[i]], len(near)
         )
-        group = _groups(len(held), i, j)
-        return held, held[np.unique(group, return_index=True)[1][group]], crowd
+        group = _groups(len(near), i, j)
+        return near, near[np.unique(group, return_index=True)[1][group]], crowd
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        found = zip(*threads.map(search, ends[:-1], ends[1:]), strict=True)
-        held, representative, crowd = map(np.concatenate, found)
-    return _groups(n, held, representative), np.bincount(held, crowd, n)
+        slabs = zip(*threads.map(search, ends[:-1], ends[1:]), strict=True)
+        searched, representative, crowd = map(np.concatenate, slabs)
+    return _groups(n, searched, representative), np.bincount(searched, crowd, n)
 
 
 def _groups(n: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -97,56 +99,58 @@ def halos(
     position[position >= box] = 0  # the remainder of a tiny negative number is the box
     volume = float(np.prod(box))
     groups, crowding = friends(position, mass, box, linking * (volume / len(ids)) ** (1 / 3))
-    held = np.flatnonzero(np.bincount(groups)[groups] >= members)
-    held = held[
-        np.lexsort((crowding[held], groups[held]))
+    in_halos = np.flatnonzero(np.bincount(groups)[groups] >= members)
+    in_halos = in_halos[
+        np.lexsort((crowding[in_halos], groups[in_halos]))
     ]  # the densest member of each group is the last
-    _, starts, number = np.unique(groups[held], return_index=True, return_counts=True)
+    _, starts, number = np.unique(groups[in_halos], return_index=True, return_counts=True)
     of = np.repeat(np.arange(len(starts)), number)
-    peak, weight = position[held[starts + number - 1]], mass[held]
+    peak = position[in_halos[starts + number - 1]]
+    weight = mass[in_halos]
 
     def mean(values: np.ndarray) -> np.ndarray:
         sums = [np.bincount(of, weight * v, len(starts)) for v in values.T]
         return np.stack(sums, -1) / np.bincount(of, weight, len(starts))[:, None]
 
-    drift = mean(velocity[held])
+    drift = mean(velocity[in_halos])
     columns: Columns = {
         "id": np.array(
-            [ids[held[a : a + n]].min() for a, n in zip(starts, number, strict=True)], np.int64
+            [ids[in_halos[a : a + n]].min() for a, n in zip(starts, number, strict=True)],
+            np.int64,
         ),
         "number": number,
         "mass": np.bincount(of, weight, len(starts)),
         "position": peak,
-        "center_of_mass": np.mod(peak + mean(_nearest(position[held] - peak[of], box)), box),
+        "center_of_mass": np.mod(peak + mean(_nearest(position[in_halos] - peak[of], box)), box),
         "velocity": drift,
-        "spread": np.sqrt(mean((velocity[held] - drift[of]) ** 2).mean(-1)),
+        "spread": np.sqrt(mean((velocity[in_halos] - drift[of]) ** 2).mean(-1)),
     }
     rank = np.lexsort((columns["id"], -columns["mass"]))
     columns = {name: values[rank] for name, values in columns.items()}
-    own = [np.sort(ids[held[starts[i] : starts[i] + number[i]]]) for i in rank]
+    ids_of_members = [np.sort(ids[in_halos[starts[i] : starts[i] + number[i]]]) for i in rank]
     columns |= _spheres(position, mass, box, columns, OVERDENSITY * float(mass.sum()) / volume)
-    return columns, np.concatenate([ids[:0], *own])
+    return columns, np.concatenate([ids[:0], *ids_of_members])
 
 
 def _spheres(
-    position: np.ndarray, mass: np.ndarray, box: np.ndarray, found: Columns, density: float
+    position: np.ndarray, mass: np.ndarray, box: np.ndarray, columns: Columns, density: float
 ) -> Columns:
     """`radius`, `sphere_mass` and `profile` of halos, in spheres of the mean `density` about their
     positions."""
     tree = KDTree(position, boxsize=box)
-    radius, inside = np.full((2, len(found["mass"])), np.nan)
+    radius, inside = np.full((2, len(columns["mass"])), np.nan)
     profile = np.full((len(radius), len(SHELLS) - 1), np.nan)
-    for i, (centre, heavy) in enumerate(zip(found["position"], found["mass"], strict=True)):
+    for i, (centre, heavy) in enumerate(zip(columns["position"], columns["mass"], strict=True)):
         # The spheres of few halos hold more than twice the mass of the halo.
         near = np.array(
             tree.query_ball_point(centre, SHELLS[-1] * (2 * heavy / (SPHERE * density)) ** (1 / 3))
         )
         away = distances(position[near], centre, box)
         order = np.argsort(away, kind="stable")
-        held = np.cumsum(mass[near[order]])
-        dense = np.flatnonzero(held[1:] >= density * SPHERE * away[order[1:]] ** 3)
+        enclosed = np.cumsum(mass[near[order]])
+        dense = np.flatnonzero(enclosed[1:] >= density * SPHERE * away[order[1:]] ** 3)
         if len(dense):
-            inside[i] = held[dense[-1] + 1]
+            inside[i] = enclosed[dense[-1] + 1]
             radius[i] = (inside[i] / (SPHERE * density)) ** (1 / 3)
             held_in = np.histogram(away / radius[i], SHELLS, weights=mass[near])[0]
             profile[i] = held_in / (SPHERE * radius[i] ** 3 * np.diff(SHELLS**3))
@@ -165,7 +169,8 @@ def cores(
     like the mass within it. A core is a maximum above this density that lies in no halo, and not
     within three core radii, of a denser one. Values between grid points are those of cubic
     splines."""
-    mean, spacing = float(density.mean()), box / np.array(density.shape)
+    mean = float(density.mean())
+    spacing = box / np.array(density.shape)
     peaks = np.argwhere(
         (density == maximum_filter(density, 3, mode="wrap")) & (density > overdensity * mean)
     )
@@ -184,15 +189,16 @@ def cores(
         )
 
     accurate = {"xatol": 1e-4 * min(spacing), "fatol": 1e-9 * float(density.max())}
-    found, taken = list[tuple[float, ...]](), np.empty((0, 4))
+    rows = list[tuple[float, ...]]()
+    taken = np.empty((0, 4))
     for peak in peaks:
-        if len(found) == most or (distances(taken[:, :3], peak, box) < taken[:, 3]).any():
+        if len(rows) == most or (distances(taken[:, :3], peak, box) < taken[:, 3]).any():
             continue
         centre = minimize(
             lambda x: -float(at(x[None])[0]), peak, method="Nelder-Mead", options=accurate
         ).x
         shells = at(centre + r[:, None, None] * directions).mean(1)
-        held = np.concatenate(
+        enclosed = np.concatenate(
             [[0], np.cumsum(SPHERE * (shells[1:] + shells[:-1]) / 2 * np.diff(r**3))]
         )
         half = int(np.argmax(shells < shells[0] / 2))
@@ -201,10 +207,10 @@ def cores(
             if half
             else math.nan
         )
-        last = int(np.argmin(held[1:] >= overdensity * mean * SPHERE * r[1:] ** 3))
-        whole = (r[last], held[last]) if last else (math.nan, math.nan)
-        found.append((*np.mod(centre, box), shells[0], core, np.interp(core, r, held), *whole))
-        taken = np.vstack([taken, [*centre, np.nanmax([3 * core, whole[0], 0])]])
+        last = int(np.argmin(enclosed[1:] >= overdensity * mean * SPHERE * r[1:] ** 3))
+        sphere = (r[last], enclosed[last]) if last else (math.nan, math.nan)
+        rows.append((*np.mod(centre, box), shells[0], core, np.interp(core, r, enclosed), *sphere))
+        taken = np.vstack([taken, [*centre, np.nanmax([3 * core, sphere[0], 0])]])
     names = [f"position_{a}" for a in "xyz"] + [
         "peak_density",
         "core_radius",
@@ -212,12 +218,12 @@ def cores(
         "radius",
         "mass",
     ]
-    columns: Columns = dict(zip(names, np.reshape(found, (-1, len(names))).T, strict=True))
+    columns: Columns = dict(zip(names, np.reshape(rows, (-1, len(names))).T, strict=True))
     for radius, mass in (("core_radius", "core_mass"), ("radius", "mass")):
         resolved = columns[radius] >= CELLS * max(spacing)
         for name in (radius, mass):
             columns[name] = np.where(resolved, columns[name], np.nan)
-    return {"id": np.arange(len(found)), **columns}
+    return {"id": np.arange(len(rows)), **columns}
 
 
 def virial_overdensity(matter: float) -> float:

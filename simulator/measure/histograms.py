@@ -1,39 +1,26 @@
 """Probability densities of fields, their gradients and the logarithm of mass densities, and of
 pairs of quantities: histograms.h5 and joint_histograms.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.kind import (
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    binned,
-    rising,
-)
-from simulator.measure.lazy import (
-    Number,
-    PhysicalScalar,
-    SpectralVector,
-    jax,
-    jnp,
-    models,
-    operators,
-    outputs,
-    spectral,
-)
+from simulator import spectral
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, rising
 from simulator.measure.profiles import Densities, densities
+from simulator.measure.rows import binned, in_one_file
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Integer, Points, Ratio, Real
+from simulator.spectral import operators
+from simulator.spectral.arrays import Number, PhysicalScalar, SpectralVector
 
 Decade = Annotated[Real, Field(ge=-50, le=50)]
 
@@ -53,7 +40,8 @@ class Histograms(Kind):
     Settings = HistogramSettings
 
     def measured(self, subject: Subject, settings: HistogramSettings) -> Measured:
-        model, transform = subject.model, subject.transform
+        model = subject.model
+        transform = subject.transform
         mass = densities(model)
         # If a field has a transform of its own, only the mass densities are measured.
         separate = any(spec.transform is not None for spec in model.fields.values())
@@ -64,7 +52,7 @@ class Histograms(Kind):
         if not mass:
             return fields
         logarithms = log_densities(model.density_transform, mass, settings.bins, settings.decades)
-        return fields.joined(logarithms) if plain else logarithms
+        return in_one_file(fields, logarithms) if plain else logarithms
 
 
 def histograms(
@@ -81,7 +69,8 @@ def histograms(
     Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for
     vectors also the curl (`vorticity`, `current`); for the velocity also `longitudinal_gradient`
     and `transverse_gradient`."""
-    layout, physical = transform.layout, transform.physical
+    layout = transform.layout
+    physical = transform.physical
     count = physical.summed(
         lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram"
     )
@@ -129,17 +118,22 @@ _CURLS = {"velocity": "vorticity", "magnetic": "current"}
 
 
 def log_densities(
-    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]
+    transform: spectral.Transform,
+    densities_by_name: Densities,
+    bins: int,
+    reach: tuple[float, float],
 ) -> Measured:
     """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10
     of the density over its mean; `log_NAME_mass`: fraction of the mass. Points are not counted
     where the density is not positive or log10 lies outside of `reach`."""
-    grid, physical = transform.grid, transform.physical
-    low, width = reach[0], (reach[1] - reach[0]) / bins
+    grid = transform.grid
+    physical = transform.physical
+    low = reach[0]
+    width = (reach[1] - reach[0]) / bins
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         shares_by_name = {}
-        for name, density in given.items():
+        for name, density in densities_by_name.items():
             values = density(state).astype(jnp.float64)
             mean = physical.mean(values)
             usable = physical.inside() & (values > 0)
@@ -152,7 +146,7 @@ def log_densities(
         return shares_by_name
 
     centres = low + (np.arange(bins) + 0.5) * width
-    names = [f"log_{name}{of}" for name in given for of in ("", "_mass")]
+    names = [f"log_{name}{of}" for name in densities_by_name for of in ("", "_mass")]
     return Measured({"contrast": centres}, dict.fromkeys(names, ("contrast",)), compute)
 
 
@@ -200,24 +194,25 @@ class JointHistograms(Kind):
                         )
                 else:
                     check_scalar(name, subject, key=f"pairs.{number}")
-        model, transform, physical = (
-            subject.model,
-            subject.model.transform,
-            subject.model.transform.physical,
-        )
-        pairs, bins, reach = settings.pairs, settings.bins, settings.range
+        model = subject.model
+        transform = subject.model.transform
+        physical = subject.model.transform.physical
+        pairs = settings.pairs
+        bins = settings.bins
+        reach = settings.range
         names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
         area = (2 * reach / bins) ** 2
 
-        def count(first, second):
+        def count(first: jax.Array, second: jax.Array) -> tuple[jax.Array]:
             """Counts (bins, bins) of points by their places along both axes, in bins."""
-            a, b = jnp.floor(first), jnp.floor(second)
+            a = jnp.floor(first)
+            b = jnp.floor(second)
             inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
             return (
                 binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),
             )
 
-        def average(place, values):
+        def average(place: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
             """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
             return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
 
@@ -235,7 +230,8 @@ class JointHistograms(Kind):
             )
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            quantities, row = _quantities(model, names, state.fields), {}
+            quantities = _quantities(model, names, state.fields)
+            row = {}
             for first, second in pairs:
                 (counts,) = counting(place(quantities[first]), place(quantities[second]))
                 row[f"{first}_{second}"] = counts / (transform.grid.points * area)
@@ -294,17 +290,21 @@ def _quantities(
     model: models.Equation, names: Sequence[str], fields: models.Fields
 ) -> dict[str, _Quantity]:
     """Number fields with their means and standard deviations, Q and R with their units."""
-    transform, physical, found = model.transform, model.transform.physical, {}
+    transform = model.transform
+    physical = model.transform.physical
+    quantities = {}
     if set(names) & set(INVARIANTS):
         u = fields["velocity"]
         omega = operators.curl(transform.layout, u)
         enstrophy = transform.layout.inner(omega, omega).sum() / 4
         for name, values in invariants(transform, u).items():
             scale = enstrophy if name == "Q" else enstrophy**1.5
-            found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
+            quantities[name] = _Quantity(values, jnp.zeros_like(scale), scale)
     for name in names:
-        if name not in found:
+        if name not in quantities:
             values = outputs.grid_values(model, name, fields)
             mean = physical.mean(values)
-            found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
-    return found
+            quantities[name] = _Quantity(
+                values, mean, jnp.sqrt(physical.mean((values - mean) ** 2))
+            )
+    return quantities

@@ -4,16 +4,26 @@ its pictures."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
 from simulator.errors import did_you_mean, shortened
-from simulator.measure import lazy
-from simulator.measure.lazy import PhysicalLayout, after, jax, jnp, models, outputs, spectral
 from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
+
+if TYPE_CHECKING:  # configurations are read and pictures drawn without JAX
+    import jax
+
+    from simulator import spectral
+    from simulator.physics import models
+    from simulator.physics.initial import StartFiles
+    from simulator.physics.particles import ParticleSet
+    from simulator.physics.particles.population import Populations
+    from simulator.physics.particles.swarm import Swarm
+    from simulator.spectral.arrays import ParticleVectors
+    from simulator.spectral.layout import PhysicalLayout
 
 AXES = "xyz"
 
@@ -102,18 +112,19 @@ class Unsupported(Exception):
     def __init__(self, message: str, key: str = "", *, of_model: bool = True):
         """`of_model`: without a key the message ends with "which MODEL does not have"."""
         super().__init__(message)
-        self.key, self.of_model = key, of_model
+        self.key = key
+        self.of_model = of_model
 
 
 @dataclass(frozen=True)
 class ParticleSubject:
     """The particles of a run: particles that move with a fluid, and particles that are matter."""
 
-    populations: lazy.Populations  # All particles, by name.
-    swarm: lazy.Swarm  # The particles that move with a fluid.
+    populations: Populations  # All particles, by name.
+    swarm: Swarm  # The particles that move with a fluid.
     motion: Callable[
         [models.State],
-        Callable[[str, lazy.ParticleSet], tuple[lazy.ParticleVectors, lazy.ParticleVectors]],
+        Callable[[str, ParticleSet], tuple[ParticleVectors, ParticleVectors]],
     ]
     """`motion(state)(species, particles)` gives the velocity and the acceleration of particles of a
     species."""
@@ -144,7 +155,7 @@ class Subject:
     model: models.Equation
     transform: spectral.Transform
     template: models.State
-    files: lazy.StartFiles
+    files: StartFiles
     carried: ParticleSubject | None = None  # The particles; None without particles.
 
     @property
@@ -155,10 +166,6 @@ class Subject:
                 "there are no particles; define some in the block `particles`", of_model=False
             )
         return self.carried
-
-    def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
-        """The names in the result of a function of the fields, which is traced and not computed."""
-        return tuple(jax.eval_shape(function, outputs.contents(self.model, self.template)))
 
 
 @dataclass(frozen=True)
@@ -176,10 +183,9 @@ class Curves:
 class Kind:
     """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is due.
 
-    A kind is an instance in `simulator.measure.KINDS`, or a class or instance that an installed
-    package declares as an entry point of `simulator.outputs`. Its module must not import JAX at the
-    top, because configurations are read and pictures drawn without it; `measured` does the
-    imports."""
+    A kind is a class in `simulator.measure.KINDS`, or a class or instance that an installed package
+    declares as an entry point of `simulator.outputs`. A module of another package is imported with
+    the names of all kinds; if it imports JAX in `measured` only, pictures are drawn without JAX."""
 
     name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
     description: ClassVar[str]  # One line for the reference of keys.
@@ -254,68 +260,10 @@ class Measured:
     finish: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda row: row
     """Makes the variables from what `compute` returns, on the host of process 0."""
 
-    def joined(self, other: Measured) -> Measured:
-        """Both measurements in one file; neither may carry arrays."""
 
-        def compute(state: models.State) -> dict[str, jax.Array]:
-            row = self.compute(state)
-            return row | other.compute(following(state, row))
-
-        return Measured(
-            {**self.coordinates, **other.coordinates},
-            {**self.variables, **other.variables},
-            compute,
-            {**self.attributes, **other.attributes},
-            lambda: {**self.beside(), **other.beside()},
-        )
-
-
-def following(state: models.State, row: Mapping[str, jax.Array]) -> models.State:
-    """The state, with a data dependence that keeps its arrays from being sent to other devices
-    before `row` is computed. Exchanges of one program that do not depend on each other may start in
-    a different order on each process, and the processes then wait for one another for ever."""
-    first = next(iter(row.values()))
-
-    def later(array: jax.Array) -> jax.Array:
-        return after(array, first) if jnp.issubdtype(array.dtype, jnp.inexact) else array
-
-    return replace(
-        state,
-        fields=jax.tree.map(later, state.fields),
-        particles=jax.tree.map(later, state.particles),
-    )
-
-
-def in_shells(
-    layout: spectral.Layout,
-    names: Iterable[str],
-    compute: Callable[[models.State], dict[str, jax.Array]],
-) -> Measured:
-    """Shell spectra as functions of the shells' wavenumbers `k`, with the number of `modes` in each
-    shell and the mean wavenumber `k_mean` of these modes."""
-
-    def beside() -> dict[str, tuple[str, np.ndarray]]:
-        modes, mean = layout.once(layout.shell_modes)
-        return {
-            "modes": ("k", np.asarray(modes).astype(np.int64)),
-            "k_mean": ("k", np.asarray(mean)),
-        }
-
-    variables = {name: ("k",) for name in names}
-    width = {"shell_width": layout.shell_width}
-    return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
-
-
-def check_names(names: Iterable[str], known: Collection[str], what: str) -> None:
+def check_field_names(names: Iterable[str], known: Collection[str], what: str) -> None:
     """Refuses names in the setting `fields` that are not in `known`, which holds `what`."""
     for name in names:
         if name not in known:
             meant = did_you_mean(name, known)
             raise Unsupported(f"{name} is not {what}{meant} known: {', '.join(known)}", "fields")
-
-
-def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:
-    """The sum (bins,) of `values`, by default 1, over the places from i to i + 1 for each bin i."""
-    place = jnp.floor(place).ravel()
-    index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
-    return jnp.zeros(bins + 1, jnp.float64).at[index].add(values)[:bins]

@@ -1,15 +1,17 @@
 """Matter where it crosses the past light cone of a distant observer, projected along z:
 lightcone.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Domain, ParticleSet, jax, jnp, lax, models
+from simulator.physics import models
+from simulator.physics.particles import Domain, ParticleSet
 from simulator.settings import Positive, Real
 
 LIGHT = 299792.458  # km/s
@@ -35,7 +37,9 @@ class Lightcone(Kind):
         Particles cross where their drift from the row's place with the row's velocity meets the
         plane z = observer + c int_tau a d tau', or an image: off by the acceleration times the
         square of the time between rows, over 2."""
-        model, background, grid = subject.model, subject.model.background, subject.transform.grid
+        model = subject.model
+        background = subject.model.background
+        grid = subject.transform.grid
         if not model.populations or background is None:
             raise Unsupported(
                 "needs particles that are matter, in an expanding box", of_model=False
@@ -92,8 +96,11 @@ def crossed(
     (2,); `now` is that of their places."""
     (nx, ny, _), (lx, ly, lz) = domain.physical.grid.shape, domain.box
 
-    def local(position: Any, velocity: Any, mass: Any, now: Any, ends: Any) -> jax.Array:
-        heights, length = cone(ends)[0], ends[1] - ends[0]
+    def local(
+        position: jax.Array, velocity: jax.Array, mass: jax.Array, now: jax.Array, ends: jax.Array
+    ) -> jax.Array:
+        heights = cone(ends)[0]
+        length = ends[1] - ends[0]
         above, below = heights[:, None] - position[2] - (ends - now)[:, None] * velocity[2]
 
         def image(turn: jax.Array, sums: jax.Array) -> jax.Array:
@@ -107,11 +114,9 @@ def crossed(
                 (position[i] + (time - now) * velocity[i]) * n
                 for i, n in enumerate((nx / lx, ny / ly))
             )
-            i, j, weight = (
-                jnp.floor(x).astype(jnp.int32),
-                jnp.floor(y).astype(jnp.int32),
-                mass * (shift < above),
-            )
+            i = jnp.floor(x).astype(jnp.int32)
+            j = jnp.floor(y).astype(jnp.int32)
+            weight = mass * (shift < above)
             for p, q in ((0, 0), (0, 1), (1, 0), (1, 1)):
                 share = weight * (1 - abs(x - i - p)) * (1 - abs(y - j - q))
                 sums = sums.at[(i + p) % nx, (j + q) % ny].add(share)
@@ -121,7 +126,9 @@ def crossed(
         images = jnp.ceil((heights[0] - heights[1]) / lz).astype(jnp.int32) + 2
         return lax.fori_loop(0, images, image, jnp.zeros((nx, ny), jnp.float64))[None]
 
-    records, of, none = particles.records, jax.sharding.PartitionSpec, jax.sharding.PartitionSpec()
+    records = particles.records
+    of = jax.sharding.PartitionSpec
+    none = jax.sharding.PartitionSpec()
     mapped = domain.mapped(
         local, (domain.spec(2), domain.spec(2), domain.spec(1), none, none), of(domain.names)
     )

@@ -1,11 +1,10 @@
 """The radial distribution function of particles: pair_correlation.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import pi, prod
 from typing import Annotated
 
+import jax
 import numpy as np
 from pydantic import AfterValidator, Field
 
@@ -18,8 +17,8 @@ from simulator.measure.kind import (
     Unsupported,
     distinct,
 )
-from simulator.measure.lazy import jax, models
 from simulator.measure.particles import ready_after
+from simulator.physics import models
 from simulator.settings import Integer
 
 
@@ -43,7 +42,8 @@ class PairCorrelation(Kind):
         """`NAME/g`, the radial distribution function of at most `count` particles of each species,
         with evenly spaced ids, in bins between `edges`; and `NAME/pairs`, the number of pairs in
         each bin."""
-        particles, grid = subject.particles, subject.transform.grid
+        particles = subject.particles
+        grid = subject.transform.grid
         names = particles.species(settings.particles)
         long = [i for i in (0, 1, 2) if grid.shape[i] > 1]
         box = np.array([grid.box[i] for i in long])
@@ -77,7 +77,8 @@ class PairCorrelation(Kind):
         def finish(row: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             finished = dict[str, np.ndarray]()
             for name in names:
-                pairs, n = pairs_between(row[name][long].T, box, edges), row[name].shape[1]
+                pairs = pairs_between(row[name][long].T, box, edges)
+                n = row[name].shape[1]
                 expected = np.maximum(0.5 * n * (n - 1) * volumes, np.finfo(float).tiny)
                 finished |= {f"{name}/pairs": pairs, f"{name}/g": pairs / expected}
             return finished

@@ -1,10 +1,10 @@
 """Paths of selected particles, and means of velocity, acceleration and dispersion over all
 particles: trajectories.h5 and particle_statistics.h5."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, Field
 
@@ -15,21 +15,16 @@ from simulator.measure.kind import (
     SeriesCadence,
     Subject,
     Unsupported,
-    binned,
     distinct,
 )
-from simulator.measure.lazy import (
-    COMPONENTS,
-    Domain,
-    PairPlaces,
-    ParticleSet,
-    ParticleVectors,
-    Population,
-    jax,
-    jnp,
-    models,
-)
+from simulator.measure.rows import binned
+from simulator.physics import models
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.interpolation import COMPONENTS
+from simulator.physics.particles.particle_start import PairPlaces
+from simulator.physics.particles.population import Population
 from simulator.settings import Integer, Ratio
+from simulator.spectral.arrays import ParticleVectors
 
 
 class TrajectorySettings(SeriesCadence):
@@ -60,14 +55,14 @@ class Trajectories(Kind):
             raise Unsupported(
                 f"{matter[0]} is matter itself and moves with no fluid; leave sample out", "sample"
             )
-        populations, see = particles.populations, settings.sample
+        populations = particles.populations
+        see = settings.sample
         strides = {name: -(-populations[name].count // settings.count) for name in names}
-        own, sampled = (
-            ("position", "displacement", "velocity"),
-            {f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
-        )
+        stored = ("position", "displacement", "velocity")
+        sampled = {f"fluid_{q}": COMPONENTS.get(q, 1) for q in see}
         records = {
-            name: {r: 3 for r in own if r in populations[name].records} | sampled for name in names
+            name: {r: 3 for r in stored if r in populations[name].records} | sampled
+            for name in names
         }
 
         def compute(state: models.State) -> dict[str, jax.Array]:
@@ -110,10 +105,8 @@ def ready_after(
     every device (`replicated`)."""
     if last is None:
         return state
-    particles, place = (
-        state.particles[population.name],
-        jax.sharding.PartitionSpec() if replicated else None,
-    )
+    particles = state.particles[population.name]
+    place = jax.sharding.PartitionSpec() if replicated else None
     position = population.domain.after(particles.records["position"], last, place)
     changed = {**state.particles, population.name: particles.with_records({"position": position})}
     return models.State(**{**vars(state), "particles": changed})
@@ -139,21 +132,22 @@ class ParticleStatistics(Kind):
         particles = subject.particles
         begun = {name: kind.species.settings.start for name, kind in particles.swarm.kinds.items()}
         pairs = {name: start for name, start in begun.items() if start.kind == "pairs"}
-        populations, falling = particles.populations, particles.swarm.falling
+        populations = particles.populations
+        falling = particles.swarm.falling
         edges = np.linspace(-settings.range, settings.range, settings.bins + 1)
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             row: dict[str, jax.Array] = {}
-            last, whole, move = None, False, particles.motion(state)
+            last = None
+            replicated = False
+            move = particles.motion(state)
             for name, population in populations.items():
-                moving = ready_after(population, state, last, replicated=whole).particles[name]
+                moving = ready_after(population, state, last, replicated=replicated).particles[name]
                 velocity, acceleration = move(name, moving)
                 means = _means(moving, velocity, acceleration, population.count)
                 if name in falling:
-                    drift, pull = (
-                        jnp.stack([means[f"mean_velocity_{a}"] for a in AXES]),
-                        np.asarray(falling[name]),
-                    )
+                    drift = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES])
+                    pull = np.asarray(falling[name])
                     means["settling_velocity"] = drift @ (pull / np.linalg.norm(pull))
                 scaled = acceleration / jnp.sqrt(means["acceleration_variance"] / 3)
                 means["acceleration"] = _density(scaled, moving.valid, edges, population.domain)
@@ -163,7 +157,7 @@ class ParticleStatistics(Kind):
                     last = population.chosen(moving, way, 1)
                     means |= _apart(last, pairs[name], population.domain)
                 row |= {f"{name}/{key}": value for key, value in means.items()}
-                whole = name in pairs
+                replicated = name in pairs
             return row
 
         variables: dict[str, tuple[str, ...]] = {}
@@ -194,14 +188,16 @@ def _means(
     def mean(values: jax.Array) -> jax.Array:
         return jnp.where(particles.valid, values, 0).sum(-1) / count
 
-    square, drift = mean((velocity * velocity).sum(0)), mean(velocity)
+    square = mean((velocity * velocity).sum(0))
+    drift = mean(velocity)
     means = {
         **{f"mean_velocity_{a}": drift[i] for i, a in enumerate(AXES)},
         "velocity_variance": square - (drift**2).sum(),
         "acceleration_variance": mean((acceleration**2).sum(0)),
     }
     if "displacement" in particles.records:
-        displacement, start = particles.records["displacement"], particles.records["start_velocity"]
+        displacement = particles.records["displacement"]
+        start = particles.records["start_velocity"]
         product = mean((velocity * start).sum(0))
         means |= {f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)}
         means["velocity_autocorrelation"] = product / jnp.sqrt(
@@ -218,7 +214,8 @@ def _apart(way: ParticleVectors, start: PairPlaces, domain: Domain) -> dict[str,
     change = way[:, 1::2] - way[:, ::2]
 
     def mean(vectors: jax.Array) -> jax.Array:
-        count, which = len(start.separations), pair % len(start.separations)
+        count = len(start.separations)
+        which = pair % len(start.separations)
         sums = jnp.zeros(count).at[which].add((vectors**2).sum(0))
         return sums / jnp.zeros(count).at[which].add(1.0)
 
@@ -229,7 +226,8 @@ def _density(
     values: ParticleVectors, valid: jax.Array, edges: np.ndarray, domain: Domain
 ) -> jax.Array:
     """Probability density of the three components of `values` together, in bins of equal width."""
-    bins, width = len(edges) - 1, edges[1] - edges[0]
+    bins = len(edges) - 1
+    width = edges[1] - edges[0]
 
     def counted(values: jax.Array, valid: jax.Array) -> jax.Array:
         return binned(jnp.where(valid, (values - edges[0]) / width, -1), bins)[None]

@@ -1,15 +1,17 @@
 """Values of fields at points and on lines, at short intervals: probes.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Literal, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import AfterValidator, Field, model_validator
 
+from simulator import spectral
 from simulator.measure.kind import (
     AXES,
     Kind,
@@ -17,10 +19,10 @@ from simulator.measure.kind import (
     SeriesCadence,
     Subject,
     Unsupported,
-    check_names,
+    check_field_names,
     distinct,
 )
-from simulator.measure.lazy import jax, jnp, lax, models, spectral
+from simulator.physics import models
 from simulator.settings import Real, Settings, wrong
 
 Position = Annotated[tuple[Real, ...], Field(min_length=2, max_length=3)]
@@ -65,20 +67,21 @@ class Probes(Kind):
     frequent = True
 
     def measured(self, subject: Subject, settings: ProbeSettings) -> Measured:
-        model, grid = subject.model, subject.transform.grid
+        model = subject.model
+        grid = subject.transform.grid
         known = [name for name, spec in model.fields.items() if not spec.complex]
         names = settings.fields or tuple(known)
         if not names:
             raise Unsupported("needs an evolved field of real values")
-        check_names(names, known, "an evolved real field")
+        check_field_names(names, known, "an evolved real field")
 
         def placed(position: tuple[float, ...], key: str) -> tuple[float, float, float]:
             if len(position) != len(grid.axes):
                 raise Unsupported(
                     f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key
                 )
-            given = dict(zip(grid.axes, position, strict=True))
-            return given.get("x", 0.0), given["y"], given["z"]
+            coordinates = dict(zip(grid.axes, position, strict=True))
+            return coordinates.get("x", 0.0), coordinates["y"], coordinates["z"]
 
         points = [placed(p, f"points.{i}") for i, p in enumerate(settings.points)]
         axes = {seen: axis for axis, seen in grid.names.items()}
@@ -114,11 +117,12 @@ def values_at(
     operand = [3 + i for i in range(lead)] + [AXES.index(axis) for axis in layout.order]
     values = field
     for axis in order:
-        own, made = AXES.index(axis), 20 + AXES.index(axis)
-        phases = layout.phases(axis, positions[own], field.dtype)
-        result = [made if label == own else label for label in operand]
+        number = AXES.index(axis)
+        point_label = 20 + AXES.index(axis)
+        phases = layout.phases(axis, positions[number], field.dtype)
+        result = [point_label if label == number else label for label in operand]
         values = jnp.einsum(
-            values, operand, phases, [made, own], result, precision=lax.Precision.HIGHEST
+            values, operand, phases, [point_label, number], result, precision=lax.Precision.HIGHEST
         )
         operand = result
     return jnp.einsum(values, operand, [*operand[:lead], 20, 21, 22]).real
@@ -135,7 +139,9 @@ def probes(
     `NAME_x` and so on. Each point or line reads all modes of a field once and needs no
     transform."""
     grid = model.transform.grid
-    whole = jax.sharding.NamedSharding(model.transform.layout.mesh, jax.sharding.PartitionSpec())
+    replicated = jax.sharding.NamedSharding(
+        model.transform.layout.mesh, jax.sharding.PartitionSpec()
+    )
     placed = np.asarray(points, np.float64).reshape(-1, 3)
     points_of = dict(
         zip(
@@ -150,16 +156,19 @@ def probes(
     def named(name: str, values: jax.Array, before: str = "") -> dict[str, jax.Array]:
         components = model.fields[name].components
         row = {f"{name}_{c}": values[i] for i, c in enumerate(components)} or {name: values}
-        return {before + n: lax.with_sharding_constraint(v, whole) for n, v in row.items()}
+        return {before + n: lax.with_sharding_constraint(v, replicated) for n, v in row.items()}
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name in names:
-            layout, field = model.transforms[name].layout, state.fields[name]
+            layout = model.transforms[name].layout
+            field = state.fields[name]
             if len(points):
 
-                def at(position, layout=layout, field=field):
-                    return values_at(layout, field, position[:, None])[..., 0, 0, 0]
+                def at(
+                    position: jax.Array, layout: spectral.Layout = layout, field: jax.Array = field
+                ) -> jax.Array:
+                    return values_at(layout, field, list(position[:, None]))[..., 0, 0, 0]
 
                 row |= named(name, jnp.moveaxis(lax.map(at, placed, batch_size=AT_ONCE), 0, -1))
             for key, line in lines.items():
@@ -174,9 +183,9 @@ def probes(
     variables: dict[str, tuple[str, ...]] = {}
     for name in names:
         components = model.fields[name].components
-        own = [f"{name}_{c}" for c in components] or [name]
-        variables |= {n: ("point",) for n in own if len(points)}
-        variables |= {f"{key}/{n}": (called[key],) for key in lines for n in own}
+        components_of = [f"{name}_{c}" for c in components] or [name]
+        variables |= {n: ("point",) for n in components_of if len(points)}
+        variables |= {f"{key}/{n}": (called[key],) for key in lines for n in components_of}
     attributes = {f"{key}_through": list(grid.seen(line.through)) for key, line in lines.items()}
     where = {
         seen: ("point", np.asarray(placed[:, AXES.index(axis)]))

@@ -1,13 +1,15 @@
 """Radial profiles of mass densities about the densest point, and integrals along the axes:
 profiles.h5 and projections.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from simulator import spectral
 from simulator.measure.kind import (
     AXES,
     Kind,
@@ -17,9 +19,11 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
 )
-from simulator.measure.lazy import PhysicalLayout, jax, jnp, lax, models, outputs, spectral
 from simulator.measure.slices import values_of
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Points
+from simulator.spectral.layout import PhysicalLayout
 
 
 class ProfileSettings(SeriesCadence):
@@ -43,16 +47,19 @@ class Profiles(Kind):
         `enclosed_mass` (r_outer,) is the mass of the first density within the shell's outer edge.
         `center_x`, `center_y`, `center_z` and `peak_density` are the position and the value of the
         maximum, which may lie between grid points."""
-        if not (given := densities(subject.model)):
+        if not (mass_densities := densities(subject.model)):
             raise Unsupported("needs a mass density")
-        transform, bins = subject.model.density_transform, settings.bins
-        grid, layout, physical = transform.grid, transform.layout, transform.physical
+        transform = subject.model.density_transform
+        bins = settings.bins
+        grid = transform.grid
+        layout = transform.layout
+        physical = transform.physical
         edges = profile_edges(grid, bins, settings.range)
-        main = next(iter(given))
+        main = next(iter(mass_densities))
         cell = grid.volume / grid.points
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            values = {name: density(state) for name, density in given.items()}
+            values = {name: density(state) for name, density in mass_densities.items()}
             place, peak = densest(layout, physical, values[main], transform.forward(values[main]))
             away = [x - c for x, c in zip(physical.coordinates(), place, strict=True)]
             away = [
@@ -67,7 +74,7 @@ class Profiles(Kind):
             sums = physical.binned(shell, stack, bins)
             points = sums[0]
             means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
-            row = dict(zip(("radius", *given), means[1:], strict=True))
+            row = dict(zip(("radius", *mass_densities), means[1:], strict=True))
             row |= {
                 "points": points,
                 "enclosed_mass": jnp.cumsum(sums[2]) * cell,
@@ -80,7 +87,7 @@ class Profiles(Kind):
 
         middles = np.sqrt(edges[:-1] * edges[1:])
         scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
-        variables = dict.fromkeys((*given, "radius", "points"), ("r",)) | {
+        variables = dict.fromkeys((*mass_densities, "radius", "points"), ("r",)) | {
             "enclosed_mass": ("r_outer",)
         }
         variables |= dict.fromkeys(scalars, ())
@@ -112,7 +119,8 @@ def densest(
     Starting from the densest grid point (the first of several), Newton's method finds the maximum
     of the Fourier series between the points. If the iteration moves by more than a grid spacing
     along an axis, or ends at a lower density, the result is the grid point."""
-    shape, spacing = physical.shape, physical.grid.spacing
+    shape = physical.shape
+    spacing = physical.grid.spacing
     values = jnp.where(physical.inside(), values, -jnp.inf)
     number = jnp.zeros((), jnp.int64)
     for i, n in enumerate(shape):
@@ -136,7 +144,7 @@ def densest(
         )
         return layout.sum(shifted.real), slope.astype(jnp.float64), hessian.astype(jnp.float64)
 
-    def step(_, place: jax.Array) -> jax.Array:
+    def step(_: jax.Array, place: jax.Array) -> jax.Array:
         _, slope, hessian = around(place)
         # Along a ridge, or an axis of one point, the curvature is 0 and the position must not
         # change.
@@ -179,21 +187,22 @@ class Projections(Kind):
             raise Unsupported(
                 "needs three dimensions; use output.slices in a plane", of_model=False
             )
-        if not (given := densities(subject.model)):
+        if not (mass_densities := densities(subject.model)):
             raise Unsupported("needs a mass density")
         transform = subject.model.density_transform
-        grid, physical = transform.grid, transform.physical
-        whole = jax.sharding.NamedSharding(physical.mesh, jax.sharding.PartitionSpec())
+        grid = transform.grid
+        physical = transform.physical
+        replicated = jax.sharding.NamedSharding(physical.mesh, jax.sharding.PartitionSpec())
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             planes = {}
-            for name, values in given.items():
+            for name, values in mass_densities.items():
                 inside = jnp.where(physical.inside(), values(state), 0)
                 for plane, along in PLANES.items():
                     i = AXES.index(along)
                     total = inside.sum(i) * grid.spacing[i]
                     if physical.devices > 1:
-                        total = lax.with_sharding_constraint(total, whole)
+                        total = lax.with_sharding_constraint(total, replicated)
                     a, b = (grid.shape[AXES.index(axis)] for axis in plane)
                     planes[f"{name}/{plane}"] = total[:a, :b]
             return planes
@@ -201,4 +210,6 @@ class Projections(Kind):
         coordinates = {
             a: np.arange(n) * h for a, n, h in zip(AXES, grid.shape, grid.spacing, strict=True)
         }
-        return Measured(coordinates, {f"{n}/{p}": tuple(p) for n in given for p in PLANES}, compute)
+        return Measured(
+            coordinates, {f"{n}/{p}": tuple(p) for n in mass_densities for p in PLANES}, compute
+        )

@@ -1,18 +1,22 @@
 """Measurements by a user's own functions: one series NAME.h5 for each function."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from simulator import spectral
 from simulator.errors import UserError
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import UserFunction, jax, jnp, lax, models, outputs, spectral
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.physics.user_function import UserFunction
 from simulator.settings import PythonFile
 
 MOST = 2**20  # The largest number of values in a row.
@@ -33,7 +37,7 @@ class PythonOutputSettings(SeriesCadence):
         return self.name or self.function
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     return [value] if isinstance(value, Mapping | PythonOutputSettings) else value
 
 
@@ -86,13 +90,15 @@ class PythonOutput(Kind):
 
 
 def _checked(
-    result: Any, subject: Subject, refused: Callable[[str], UserError]
+    result: object, subject: Subject, refused: Callable[[str], UserError]
 ) -> dict[str, jax.Array]:
     """The result of the function as arrays, replicated on every device."""
     if not isinstance(result, Mapping) or not result:
-        given = type(result).__name__
-        raise refused(f"returned {given}; a dict of numbers and small arrays by name is needed")
-    whole = jax.sharding.NamedSharding(subject.transform.layout.mesh, jax.sharding.PartitionSpec())
+        kind = type(result).__name__
+        raise refused(f"returned {kind}; a dict of numbers and small arrays by name is needed")
+    replicated = jax.sharding.NamedSharding(
+        subject.transform.layout.mesh, jax.sharding.PartitionSpec()
+    )
     row = {}
     for name, value in result.items():
         if (
@@ -116,7 +122,7 @@ def _checked(
             )
         if jnp.iscomplexobj(array):
             raise refused(f"{name} is complex; return its .real and .imag")
-        row[name] = lax.with_sharding_constraint(array, whole)
+        row[name] = lax.with_sharding_constraint(array, replicated)
     return row
 
 
@@ -136,7 +142,9 @@ class PhysicalFields(Mapping[str, Any]):
     def __init__(
         self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]
     ):
-        self._names, self._shape, self._values = names, shape, values
+        self._names = names
+        self._shape = shape
+        self._values = values
 
     def __getitem__(self, name: str) -> jax.Array:
         return self._values(name)[(..., *(slice(n) for n in self._shape))]
@@ -153,7 +161,9 @@ class FieldView(PhysicalFields):
     distributed over the devices, and sums over points are sums over all devices."""
 
     def __init__(self, model: models.Equation, fields: models.Fields):
-        self._model, self._fields, grid = model, fields, model.transform.grid
+        self._model = model
+        self._fields = fields
+        grid = model.transform.grid
         super().__init__(
             tuple(outputs.field_specs(model)),
             grid.seen(grid.shape),

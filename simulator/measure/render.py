@@ -1,17 +1,19 @@
 """Volume pictures of scalar fields, made on the devices: render.h5."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Annotated, Any, Literal, Self
 
+import jax
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
+from simulator import spectral
 from simulator.errors import shortened
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Camera, TransferFunction, Volume, models, outputs
 from simulator.measure.slices import check_scalar
+from simulator.measure.volume import Camera, TransferFunction, Volume
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
@@ -21,7 +23,7 @@ USUAL = (
 )  # By default the first of these fields that the model has is shown.
 
 
-def _colour(name: Any) -> Any:
+def _colour(name: object) -> str:
     from PIL import ImageColor
 
     try:
@@ -82,8 +84,8 @@ class RenderSettings(SeriesCadence):
         return self
 
 
-def _rising(key: str, points: Any) -> None:
-    values = [] if points == "auto" else [point[0] for point in points]
+def _rising(key: str, points: str | tuple[tuple[float, str, float], ...]) -> None:
+    values = [] if isinstance(points, str) else [point[0] for point in points]
     if any(b <= a for a, b in itertools.pairwise(values)):
         raise wrong(
             key, f"the values {', '.join(f'{v:g}' for v in values)} do not rise; sort the points"
@@ -104,7 +106,7 @@ class Render(Kind):
         volume = volume_of(subject.transform, settings, tuple(shown.values()))
         width, height = settings.size
 
-        def compute(state: Any) -> dict[str, Any]:
+        def compute(state: models.State) -> dict[str, jax.Array]:
             contents = outputs.contents(subject.model, state)
             fields = [outputs.grid_values(subject.model, name, contents) for name in shown]
             tables = dict(
@@ -138,7 +140,9 @@ def fields_of(model: models.Equation, settings: RenderSettings) -> dict[str, Any
     return {name: settings.transfer}
 
 
-def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> Volume:
+def volume_of(
+    transform: spectral.Transform, settings: RenderSettings, functions: tuple[Any, ...]
+) -> Volume:
     """The renderer for fields on this transform, with the camera of the settings and these transfer
     functions."""
     from PIL import ImageColor

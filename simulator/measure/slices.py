@@ -1,14 +1,16 @@
 """The three mid-planes of scalar fields: slices.h5."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import AfterValidator, Field
 
+from simulator import spectral
 from simulator.errors import did_you_mean
 from simulator.measure.kind import (
     AXES,
@@ -18,19 +20,12 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
     distinct,
-    following,
 )
-from simulator.measure.lazy import (
-    Domain,
-    ParticleSet,
-    Populations,
-    jax,
-    jnp,
-    lax,
-    models,
-    outputs,
-    spectral,
-)
+from simulator.measure.rows import following, in_one_file
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.population import Populations
 from simulator.settings import Integer
 
 MOST = 1000
@@ -66,7 +61,7 @@ class Slices(Kind):
             raise Unsupported(
                 "there is one plane in two dimensions; leave it out", "through", of_model=False
             )
-        planes = planes_of(
+        planes = mid_planes(
             subject.transform,
             {n: values_of(subject.model, n) for n in names},
             through_maximum=moving,
@@ -86,7 +81,7 @@ class Slices(Kind):
         cuts = {
             plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()
         }
-        return planes.joined(near_planes(shown, cuts, most))
+        return in_one_file(planes, near_planes(shown, cuts, most))
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
@@ -113,7 +108,7 @@ def values_of(model: models.Equation, name: str) -> Callable[[models.State], jax
     return lambda state: outputs.grid_values(model, name, outputs.contents(model, state))
 
 
-def planes_of(
+def mid_planes(
     transform: spectral.Transform,
     scalars: Mapping[str, Callable[[models.State], jax.Array]],
     *,
@@ -123,19 +118,20 @@ def planes_of(
     N/2 of the third axis, or through the grid point of the field's maximum, whose place is then
     `NAME/place_x` and so on; in two dimensions only `NAME/xy`. `scalars` are functions from the
     state to values (x, y, z)."""
-    grid, seen = transform.grid, transform.physical.as_seen
+    grid = transform.grid
+    seen = transform.physical.as_seen
     shape = grid.seen(grid.shape)
-    whole = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
+    replicated = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
             whole_field = seen(values(state))
             if through_maximum:
-                found = _cut_at_maximum(whole_field, shape, coordinates)
+                cut_planes = _cut_at_maximum(whole_field, shape, coordinates)
                 planes |= {
-                    f"{name}/{part}": lax.with_sharding_constraint(v, whole)
-                    for part, v in found.items()
+                    f"{name}/{part}": lax.with_sharding_constraint(v, replicated)
+                    for part, v in cut_planes.items()
                 }
             for plane, axes in () if through_maximum else cuts.items():
                 cut = tuple(
@@ -144,7 +140,9 @@ def planes_of(
                 )
                 # Process 0 writes the planes, which are small enough to be replicated on every
                 # device.
-                planes[f"{name}/{plane}"] = lax.with_sharding_constraint(whole_field[cut], whole)
+                planes[f"{name}/{plane}"] = lax.with_sharding_constraint(
+                    whole_field[cut], replicated
+                )
             state = following(
                 state, planes
             )  # also keeps two whole fields from being in memory together
@@ -234,8 +232,9 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
     along = [AXES.index(axis) for axis in plane]
     across = next(i for i in range(3) if i not in along)
     grid = domain.physical.grid
-    spacing, middle = grid.spacing[across], grid.shape[across] // 2 * grid.spacing[across]
-    held = min(particles.capacity, most)
+    spacing = grid.spacing[across]
+    middle = grid.shape[across] // 2 * grid.spacing[across]
+    most_of_device = min(particles.capacity, most)
 
     def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
         near = (ids >= 0) & (
@@ -246,7 +245,7 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
         mixed = ids * _MIXING
         mixed = (mixed ^ lax.shift_right_logical(mixed, 32)) * _MIXING & jnp.iinfo(jnp.int64).max
         keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
-        first = jnp.argsort(keys)[:held]
+        first = jnp.argsort(keys)[:most_of_device]
         return keys[first], jnp.where(near, position[np.array(along)], jnp.nan)[:, first]
 
     if domain.cuts:

@@ -1,22 +1,17 @@
 """Spectra over shells and over wavenumbers across and along an axis, and spectra of fluxes,
 helicities and parts of the energy: spectra.h5, spectral_maps.h5 and cospectra.h5."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from simulator.measure.kind import (
-    Curves,
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    in_shells,
-)
-from simulator.measure.lazy import Bins, jax, models, outputs, shell_spectra, spectral_map
+import jax
+
+from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.rows import in_one_file, in_shells, row_names
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.spectral.bins import Bins, shell_spectra, spectral_map
 
 Axis = Literal["x", "y", "z"]
 DIRECTIONS = ("perpendicular", "parallel")
@@ -36,10 +31,11 @@ class Spectra(Kind):
     def measured(self, subject: Subject, settings: SpectraSettings) -> Measured:
         """`NAME` (k): the shell spectra of the model. With an axis also `perpendicular/NAME` and
         `parallel/NAME`: spectra over the wavenumbers across and along the axis."""
-        model, layout = subject.model, subject.transform.layout
+        model = subject.model
+        layout = subject.transform.layout
         shells = in_shells(
             layout,
-            subject.names(partial(outputs.spectra, model)),
+            row_names(subject, partial(outputs.spectra, model)),
             lambda state: outputs.spectra(model, outputs.contents(model, state)),
         )
         shells = replace(
@@ -50,7 +46,8 @@ class Spectra(Kind):
         names, bins = _bins(subject, settings.axis, "axis: needs energies of modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
-            row, both = dict[str, jax.Array](), (bins["perpendicular"], bins["parallel"])
+            row = dict[str, jax.Array]()
+            both = (bins["perpendicular"], bins["parallel"])
             for name, energy in outputs.spectral_energies(model, state.fields).items():
                 plane = spectral_map(*both, layout, energy)
                 row[f"perpendicular/{name}"] = plane.sum(1) * both[1].width
@@ -59,14 +56,16 @@ class Spectra(Kind):
 
         coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
         variables = {f"{d}/{n}": (f"k_{d}",) for d in bins for n in names}
-        return shells.joined(Measured(coordinates, variables, compute, {"axis": settings.axis}))
+        return in_one_file(
+            shells, Measured(coordinates, variables, compute, {"axis": settings.axis})
+        )
 
 
 def _bins(subject: Subject, axis: str, missing: str) -> tuple[tuple[str, ...], dict[str, Bins]]:
     """The names of the energies of modes, and the bins of the wavenumbers across and along an
     axis."""
     layout = subject.transform.layout
-    if not (names := subject.names(partial(outputs.spectral_energies, subject.model))):
+    if not (names := row_names(subject, partial(outputs.spectral_energies, subject.model))):
         raise Unsupported(missing)
     if axis not in (axes := layout.grid.names.values()):
         raise Unsupported(f"the grid has no {axis}; give {' or '.join(axes)}", key="axis")
@@ -87,7 +86,8 @@ class SpectralMaps(Kind):
         """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers
         across and along an axis. The sum along one of them, times the bins' width, is the spectrum
         over the other."""
-        model, layout = subject.model, subject.transform.layout
+        model = subject.model
+        layout = subject.transform.layout
         names, bins = _bins(subject, settings.axis, "needs energies of modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
@@ -107,8 +107,9 @@ class Cospectra(Kind):
     curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
-        model, layout = subject.model, subject.model.density_transform.layout
-        if not (names := subject.names(partial(outputs.cospectra, model))):
+        model = subject.model
+        layout = subject.model.density_transform.layout
+        if not (names := row_names(subject, partial(outputs.cospectra, model))):
             raise Unsupported(
                 "needs scalars, rotation, stratification, a magnetic field, gas or waves"
             )

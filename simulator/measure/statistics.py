@@ -7,11 +7,12 @@ blocks are longer than the correlation time, their means are independent and the
 one as pairs become complete, so that the memory grows with the logarithm of the number of
 samples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+from jax import lax
 from pydantic import AfterValidator, Field, create_model
 
 from simulator.measure.kind import (
@@ -21,12 +22,14 @@ from simulator.measure.kind import (
     SeriesCadence,
     Subject,
     Unsupported,
-    check_names,
+    check_field_names,
     distinct,
-    in_shells,
 )
-from simulator.measure.lazy import flux, jax, jnp, lax, models, outputs, shell_spectra
+from simulator.measure.rows import in_shells
+from simulator.physics import models
+from simulator.physics.models import outputs
 from simulator.settings import Real
+from simulator.spectral.bins import flux, shell_spectra
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
 _FROM: Any = {"from": (Real, Field(default=0.0, description="The time of the first sample."))}
@@ -43,8 +46,9 @@ class Statistics(Kind):
     Settings = StatisticsSettings
     frequent = True
 
-    def measured(self, subject: Subject, settings: Any) -> Measured:
-        model, layout = subject.model, subject.transform.layout
+    def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
+        model = subject.model
+        layout = subject.transform.layout
         start = float(getattr(settings, "from"))
 
         def quantities(state: models.State) -> dict[str, jax.Array]:
@@ -65,11 +69,11 @@ class Statistics(Kind):
         def begin() -> dict[str, jax.Array]:
             return empty(ends[-1])._asdict()
 
-        def update(state: models.State, sums: Any) -> dict[str, jax.Array]:
+        def update(state: models.State, sums: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             active = state.time >= start * (1 - 1e-12)
             return taken_in(Moments(**sums), flattened(quantities(state)), active)._asdict()
 
-        def compute(state: models.State, sums: Any) -> dict[str, jax.Array]:
+        def compute(state: models.State, sums: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             moments = Moments(**sums)
             row = {"samples": moments.blocks[0]}
             for kind, values in results(moments).items():
@@ -83,10 +87,8 @@ class Statistics(Kind):
         variables = {"samples": ()} | {
             f"{kind}/{name}": axes for kind in OF for name, axes in over.items()
         }
-        attributes, carried = (
-            {**shells.attributes, "from": start},
-            Carried(begin, update, samples=True),
-        )
+        attributes = {**shells.attributes, "from": start}
+        carried = Carried(begin, update, samples=True)
         return Measured(shells.coordinates, variables, compute, attributes, shells.beside, carried)
 
 
@@ -162,7 +164,7 @@ class FieldStatistics(Kind):
     description = "Means and variances over time of whole fields, in every snapshot as NAME_mean and NAME_variance."
     Settings = FieldStatisticsSettings
 
-    def measured(self, subject: Subject, settings: Any) -> Measured:
+    def measured(self, subject: Subject, settings: FieldStatisticsSettings) -> Measured:
         """Statistics over the samples from the time `from` on, updated as by Welford (1962,
         Technometrics 4, 419) with two further arrays for every component, in the run's precision. A
         row holds the number n of `samples`; `NAME_mean` and `NAME_variance` (with the divisor n -
@@ -170,7 +172,8 @@ class FieldStatistics(Kind):
         model = subject.model
         names = _averaged(subject, settings.fields)
         start = float(getattr(settings, "from"))
-        physical, dtype = model.transform.physical, model.transform.dtype
+        physical = model.transform.physical
+        dtype = model.transform.dtype
         shapes = {
             name: (*outputs.field_specs(model)[name].shape, *physical.shape) for name in names
         }
@@ -186,9 +189,11 @@ class FieldStatistics(Kind):
         def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
             on = state.time >= start * (1 - 1e-12)
             count = arrays["samples"] + on
-            fields, updated = state.fields, {"samples": count}
+            fields = state.fields
+            updated = {"samples": count}
             for name in names:
-                values, mean = outputs.grid_values(model, name, fields), arrays[f"mean_{name}"]
+                values = outputs.grid_values(model, name, fields)
+                mean = arrays[f"mean_{name}"]
                 away = jnp.where(on, values - mean, 0)
                 mean = mean + away / jnp.maximum(count, 1).astype(dtype)
                 squares = arrays[f"squares_{name}"] + away * jnp.where(on, values - mean, 0)
@@ -218,7 +223,7 @@ def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...
     model = subject.model
     known = [name for name, spec in outputs.field_specs(model).items() if not spec.complex]
     names = asked or tuple(name for name in model.fields if name in known)
-    check_names(names, known, "a field of real values")
+    check_field_names(names, known, "a field of real values")
     for name in names:
         if taken := {f"{name}_mean", f"{name}_variance"} & outputs.field_specs(model).keys():
             raise Unsupported(f"{min(taken)} is a field itself; rename it", key="fields")

@@ -1,19 +1,25 @@
 """Probability densities in the eigenframe of the rate of strain: strain.h5."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import product
 from math import sqrt
 from operator import add
 from typing import TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned
-from simulator.measure.lazy import Program, jax, jnp, lax, models, operators, spectral, strain_rate
+from simulator import spectral
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.rows import binned
 from simulator.measure.transfer import check_flow
+from simulator.physics import models
+from simulator.physics.models.observables.velocity_fields import strain_rate
 from simulator.settings import Points, Ratio
+from simulator.spectral import operators
+from simulator.spectral.program import Program
 
 
 class StrainSettings(SeriesCadence):
@@ -51,9 +57,12 @@ class Strain(Kind):
         check_flow(subject)
         if subject.transform.grid.planar:
             raise Unsupported("needs a flow in three dimensions", of_model=False)
-        transform, components = subject.transform, subject.model.shapes
-        bins, reach = settings.bins, settings.range
-        layout, physical = transform.layout, transform.physical
+        transform = subject.transform
+        components = subject.model.shapes
+        bins = settings.bins
+        reach = settings.range
+        layout = transform.layout
+        physical = transform.physical
         scalars = [name for name, lead in components.items() if not lead]
         vectors = ["vorticity", *(["magnetic"] if "magnetic" in components else [])]
         vectors += [f"{name}_gradient" for name in scalars]
@@ -67,7 +76,8 @@ class Strain(Kind):
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             fields = state.fields
-            s, directions = strain_rate(layout, fields["velocity"]), modes(fields)
+            s = strain_rate(layout, fields["velocity"])
+            directions = modes(fields)
             squares = layout.inner(s, s)
             rms = jnp.sqrt(squares[:3].sum() + 2 * squares[3:].sum())
             lengths = [jnp.sqrt(layout.inner(v, v).sum()) for v in directions]
@@ -128,22 +138,26 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
 
     Cyclic Jacobi rotations (Golub and Van Loan, Matrix Computations, section 8.5) are accurate for
     equal eigenvalues too, unlike closed formulas."""
-    zero, one = jnp.zeros_like(strain[0]), jnp.ones_like(strain[0])
+    zero = jnp.zeros_like(strain[0])
+    one = jnp.ones_like(strain[0])
     start = (tuple(strain), tuple(one if i == j else zero for i, j in product(range(3), range(3))))
 
-    def sweep(_, carried):
+    def sweep(_: jax.Array, carried: Vectors) -> Vectors:
         (xx, yy, zz, xy, xz, yz), flat = carried
-        diagonal, v = [xx, yy, zz], [list(flat[3 * i : 3 * i + 3]) for i in range(3)]
+        diagonal = [xx, yy, zz]
+        v = [list(flat[3 * i : 3 * i + 3]) for i in range(3)]
         off = {(0, 1): xy, (0, 2): xz, (1, 2): yz}
         for p, q in off:
             r = 3 - p - q
-            a, d = off[p, q], diagonal[q] - diagonal[p]
+            a = off[p, q]
+            d = diagonal[q] - diagonal[p]
             size = abs(d) + jnp.sqrt(d * d + 4 * a * a)
             t = jnp.where(d < 0, -2, 2) * a / jnp.where(size == 0, 1, size)
             c = lax.rsqrt(1 + t * t)
             s = t * c
             diagonal[p], diagonal[q] = diagonal[p] - t * a, diagonal[q] + t * a
-            first, second = (min(r, p), max(r, p)), (min(r, q), max(r, q))
+            first = (min(r, p), max(r, p))
+            second = (min(r, q), max(r, q))
             off[p, q] = jnp.zeros_like(a)
             off[first], off[second] = (
                 c * off[first] - s * off[second],
@@ -193,7 +207,8 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
         shape = counted((1 - 3 * sqrt(6) * triple / safe**1.5) / 2, strained)
         placed = [(e / reach + 1) / 2 for e in rates]
         of_rates = jnp.stack([counted(p, inside & (p >= 0) & (p < 1)) for p in placed])
-        cosines, stretching = [], []
+        cosines = []
+        stretching = []
         for n in range(vectors):
             v = values[6 + 3 * n : 9 + 3 * n]
             length = jnp.sqrt(v[0] ** 2 + v[1] ** 2 + v[2] ** 2)
@@ -206,8 +221,10 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
         summed = jnp.stack([*rates, *stretching, triple]).astype(jnp.float64)
         return of_rates, shape, jnp.stack(cosines), jnp.where(inside, summed, 0).sum((1, 2))
 
-    def local(values, inside):
-        def step(totals, at):
+    def local(values: jax.Array, inside: jax.Array) -> tuple[jax.Array, ...]:
+        def step(
+            totals: tuple[jax.Array, ...], at: jax.Array
+        ) -> tuple[tuple[jax.Array, ...], None]:
             parts = plane(lax.dynamic_index_in_dim(values, at, 1, False), inside[at])
             return tuple(a + b for a, b in zip(totals, parts, strict=True)), None
 

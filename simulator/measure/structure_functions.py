@@ -1,18 +1,22 @@
 """Moments of velocity increments: structure_functions.h5."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import Field
 
+from simulator import spectral
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import after, jax, jnp, lax, models, operators, spectral
+from simulator.physics import models
 from simulator.settings import Flag, Integer, Positive
+from simulator.spectral import operators
+from simulator.spectral.collectives import after
 
 Order = Annotated[Integer, Field(ge=2, le=10)]
 
@@ -45,7 +49,9 @@ class StructureFunctions(Kind):
     Settings = StructureFunctionSettings
 
     def measured(self, subject: Subject, settings: StructureFunctionSettings) -> Measured:
-        model, transform, orders = subject.model, subject.transform, settings.orders
+        model = subject.model
+        transform = subject.transform
+        orders = settings.orders
         if not {"velocity", "momentum"} & model.fields.keys():
             raise Unsupported("needs a velocity")
         separations = settings.separations or default_separations(transform.grid)
@@ -53,7 +59,8 @@ class StructureFunctions(Kind):
         if settings.mixed:
             known = [n for n, lead in model.shapes.items() if not lead or n == "magnetic"]
             mixed = known if "velocity" in model.fields else []
-        layout, axes = transform.layout, transform.grid.axes
+        layout = transform.layout
+        axes = transform.grid.axes
         magnetic = mixed is not None and "magnetic" in mixed
         products = (
             [] if mixed is None else ["velocity", *(name for name in mixed if name != "magnetic")]
@@ -72,7 +79,9 @@ class StructureFunctions(Kind):
                     last = next(iter(means.values()))
                     fields = {name: after(f, last) for name, f in fields.items()}
 
-                def at(r, axis=axis, fields=fields):
+                def at(
+                    r: jax.Array, axis: str = axis, fields: dict[str, jax.Array] = fields
+                ) -> dict[str, jax.Array]:
                     x, y, z = (r if a == axis else 0.0 for a in AXES)
                     moved = {
                         name: operators.translate(layout, f, (x, y, z))
@@ -123,8 +132,10 @@ def _moments(
     for name in products:
         if name.startswith("elsasser"):
             b = values["magnetic"] if name == "elsasser_plus" else -values["magnetic"]
-            along, square = du - b, operators.squared(du + b)
+            along = du - b
+            square = operators.squared(du + b)
         else:
-            along, square = du, operators.squared(du) if name == "velocity" else values[name] ** 2
+            along = du
+            square = operators.squared(du) if name == "velocity" else values[name] ** 2
         moments |= {f"{i}_{name}": along[i] * square for i in range(len(du))}
     return moments

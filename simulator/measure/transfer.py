@@ -1,36 +1,26 @@
 """Energy transfer and flux between scales, by the sign of helicity and from band to band:
 transfer.h5, helicity.h5 and shell_to_shell.h5."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import Field
 
-from simulator.measure.kind import (
-    Curves,
-    Kind,
-    Measured,
-    SeriesCadence,
-    Subject,
-    Unsupported,
-    in_shells,
-)
-from simulator.measure.lazy import (
-    energy_transfer,
-    flux,
-    jax,
-    jnp,
-    lax,
-    models,
-    operators,
-    outputs,
-    shell_spectra,
-    spectral,
-)
+from simulator import spectral
+from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.rows import in_shells, row_names
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.physics.models.observables.modes import energy_transfer
 from simulator.settings import Integer
+from simulator.spectral import operators
+from simulator.spectral.arrays import PointValues
+from simulator.spectral.bins import flux, shell_spectra
+from simulator.spectral.transform import Points, Tree
 
 
 def check_flow(subject: Subject) -> None:
@@ -46,8 +36,9 @@ class Transfer(Kind):
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger
         wavenumbers, `flux/NAME`: Pi(k) = -sum of T up to k."""
-        model, layout = subject.model, subject.transform.layout
-        if not (names := subject.names(partial(outputs.transfers, model))):
+        model = subject.model
+        layout = subject.transform.layout
+        if not (names := row_names(subject, partial(outputs.transfers, model))):
             raise Unsupported("needs energy transfers between modes")
 
         def compute(state: models.State) -> dict[str, jax.Array]:
@@ -75,11 +66,12 @@ class Helicity(Kind):
         for both signs of helicity `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and
         `flux/SIGN`. The sum of both transfers is the transfer of kinetic energy."""
         check_flow(subject)
-        transform, layout = subject.transform, subject.transform.layout
+        transform = subject.transform
+        layout = subject.transform.layout
         if transform.grid.planar:
             raise Unsupported("is zero in two dimensions", of_model=False)
 
-        def terms(values, points, parameters) -> spectral.Local:
+        def terms(values: PointValues, points: Points, parameters: Tree) -> spectral.Local:
             return spectral.Local(
                 {"force": operators.cross(values["velocity"], values["vorticity"])}
             )
@@ -134,20 +126,22 @@ class ShellToShell(Kind):
         time that band K receives from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The
         sum over Q is the transfer into band K, and T(K, Q) = -T(Q, K)."""
         check_flow(subject)
-        transform, layout = subject.transform, subject.transform.layout
+        transform = subject.transform
+        layout = subject.transform.layout
         edges = band_edges(layout.shells, settings.bands_per_octave)
         bands = len(edges) - 1
         band_of = np.searchsorted(edges, np.arange(layout.shells), side="right") - 1
 
-        def terms(values, points, parameters) -> spectral.Local:
-            u, v = values["velocity"], values["band"]
+        def terms(values: PointValues, points: Points, parameters: Tree) -> spectral.Local:
+            u = values["velocity"]
+            v = values["band"]
             return spectral.Local({"stress": jnp.stack([v[i] * u for i in range(len(v))])})
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             u = state.fields["velocity"]
             number = jnp.asarray(band_of)[layout.shell_numbers()]
 
-            def given(band: jax.Array) -> jax.Array:
+            def from_band(band: jax.Array) -> jax.Array:
                 part = layout.constrain(jnp.where(number == band, u, 0))
                 stress = transform.evaluate({"velocity": u, "band": part}, terms).products["stress"]
                 force = -jnp.stack([operators.divergence(layout, part) for part in stress])
@@ -157,7 +151,7 @@ class ShellToShell(Kind):
                     .add(layout.shell_sum(energy_transfer(u, force)))
                 )
 
-            return {"transfer": lax.map(given, jnp.arange(bands)).T}
+            return {"transfer": lax.map(from_band, jnp.arange(bands)).T}
 
         middles = layout.shell_width * (edges[:-1] + edges[1:] - 1) / 2
         both = {"receiver": middles, "giver": middles}

@@ -19,8 +19,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,8 @@ class Camera:
     def axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit vectors to the right and up on the screen, and along the rays, away from the
         camera."""
-        a, e = math.radians(self.azimuth), math.radians(self.elevation)
+        a = math.radians(self.azimuth)
+        e = math.radians(self.elevation)
         towards = np.array([math.cos(e) * math.cos(a), math.cos(e) * math.sin(a), math.sin(e)])
         right = np.array([-math.sin(a), math.cos(a), 0.0])
         return right, np.cross(towards, right), -towards
@@ -69,11 +71,15 @@ class Camera:
         return math.sqrt(sum(length**2 for length in grid.box)) / (self.zoom * min(self.size))
 
 
-_HUES = yaml.safe_load(Path(__file__).with_name("hues.yaml").read_text())
 Colour = tuple[float, float, float]
 REFERENCE = 0.01  # Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box.
 
 Point = tuple[float, Colour, float]
+
+
+@cache
+def _hues() -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name("hues.yaml").read_text())
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class TransferFunction:
     @property
     def count(self) -> int:
         """The number of points."""
-        return len(self.points or _HUES["positive"])
+        return len(self.points or _hues()["positive"])
 
     def table(
         self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array
@@ -109,7 +115,8 @@ class TransferFunction:
         positive, signed = (jnp.asarray(_rows(points, length)) for points in self._usual())
         # Of a field with high peaks, such as the density of halos, the usual points would show the
         # peaks alone.
-        average, usual = _rounded(mean), positive[:, 0] * rms
+        average = _rounded(mean)
+        usual = positive[:, 0] * rms
         decades = average * (usual[-1] / average) ** jnp.linspace(0, 1, self.count)
         positive = positive.at[:, 0].set(jnp.where(rms > PEAKED * average, decades, usual))
         signed = signed.at[:, 0].set(signed[:, 0] * deviation + middle)
@@ -118,11 +125,11 @@ class TransferFunction:
     def _usual(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points for positive values and for values of both signs."""
         if self.family is None:
-            return _HUES["positive"], _HUES["signed"]
-        family = _HUES["families"][self.family]
+            return _hues()["positive"], _hues()["signed"]
+        family = _hues()["families"][self.family]
         low, fading, rising, high = family["signed"]
-        shades = zip(_HUES["positive"], family["positive"], strict=True)
-        tails = zip(_HUES["tails"], (low, fading, fading, rising, high), strict=True)
+        shades = zip(_hues()["positive"], family["positive"], strict=True)
+        tails = zip(_hues()["tails"], (low, fading, fading, rising, high), strict=True)
         return [(at, shade, part) for (at, _, part), shade in shades], [
             (at, t, part) for (at, part), t in tails
         ]
@@ -145,7 +152,8 @@ def _rounded(value: jax.Array) -> jax.Array:
 
 def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
     """Red, green, blue and absorption, each with the shape of `values`, as sums of ramps."""
-    at, entries = table[:, 0].astype(values.dtype), table[:, 1:].astype(values.dtype)
+    at = table[:, 0].astype(values.dtype)
+    entries = table[:, 1:].astype(values.dtype)
     shares = [
         jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)
     ]
@@ -159,7 +167,7 @@ def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
     )
 
 
-def mixed(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
+def blended(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
     """Red, green, blue and absorption of media in the same space, each given like the result of
     `looked_up`."""
     if len(media) == 1:
@@ -199,7 +207,8 @@ class Volume:
     def light(self, *fields: jax.Array) -> jax.Array:
         """(height, width, 4): red, green and blue light at the camera, and transmittance of the
         box, double."""
-        physical, tables = self.physical, self.tables(*fields)
+        physical = self.physical
+        tables = self.tables(*fields)
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
         light = jax.shard_map(
@@ -212,7 +221,8 @@ class Volume:
         return light[:height, :width]
 
     def tables(self, *fields: jax.Array) -> list[jax.Array]:
-        physical, tables = self.physical, []
+        physical = self.physical
+        tables = []
         for transfer, values in zip(self.transfers, fields, strict=True):
             double = values.astype(jnp.float64)
             moments = physical.mean(double), physical.mean(double**2), physical.min(values)
@@ -273,7 +283,8 @@ class Volume:
         """Displacement along `axis` (u or v) at each slice, in points of the intermediate image:
         (slices,). A ray crosses slice k, at (k + 1/2) / _cuts planes of p, this far from its
         crossing of the plane 0."""
-        p, spacing = self._order[0], self.physical.grid.spacing
+        p = self._order[0]
+        spacing = self.physical.grid.spacing
         slope = float(self.camera.axes[2][axis] / self.camera.axes[2][p])
         # If a ray is parallel to an axis, round-off must not decide between two points.
         planes = (np.arange(self.physical.shape[p] * self._cuts) + 0.5) / self._cuts
@@ -286,10 +297,8 @@ class Volume:
         right, up, along = self.camera.axes
         p = self._order[0]
         width, height = self.camera.size
-        side, scale = (
-            self.camera.pixel(self.physical.grid),
-            self._fine / self.physical.grid.spacing[axis],
-        )
+        side = self.camera.pixel(self.physical.grid)
+        scale = self._fine / self.physical.grid.spacing[axis]
 
         def base(point: np.ndarray) -> float:
             """The position at which the ray through `point` crosses p = 0."""
@@ -340,22 +349,25 @@ class Volume:
 
     def _slices(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
         """The partial image (4, points along u, points along v) of the device's part of the box."""
-        grid, (p, u, v) = self.physical.grid, self._order
+        grid = self.physical.grid
+        p, u, v = self._order
         for axis in range(3):
             blocks = self._with_next_planes(blocks, axis)
         blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
         planes, across, down = (n - 1 for n in blocks[0].shape)
-        cuts, fine = self._cuts, self._fine
+        cuts = self._cuts
+        fine = self._fine
         slices = planes * cuts
         first = [
             self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)
         ]
-        starts, parts = [], []
+        starts = []
+        parts = []
         for axis in (u, v):
             offsets = self._offsets(axis)
-            whole = np.floor(offsets)
-            starts.append(jnp.asarray((whole.max() - whole).astype(np.int32)))
-            parts.append(jnp.asarray(offsets - whole, blocks[0].dtype))
+            integers = np.floor(offsets)
+            starts.append(jnp.asarray((integers.max() - integers).astype(np.int32)))
+            parts.append(jnp.asarray(offsets - integers, blocks[0].dtype))
         along = [
             (f * fine + jnp.arange(n * fine))
             for f, n in zip(first[1:], (across, down), strict=True)
@@ -375,7 +387,7 @@ class Volume:
                 plane = _between(plane, parts[0][k], fine)
                 plane = _between(plane.T, parts[1][k], fine).T
                 media.append(looked_up(table, plane))
-            *colour, absorption = mixed(media)
+            *colour, absorption = blended(media)
             valid = window & (k < grid.shape[p] * cuts)
             through = jnp.exp(-jnp.where(valid, absorption * self._step, 0)).astype(image.dtype)
             corner = [
@@ -402,11 +414,10 @@ class Volume:
         planes = jnp.stack([lax.slice_in_dim(block, 0, 1, axis=axis) for block in blocks])
         if axis not in self._sharded:
             return [jnp.concatenate(pair, axis) for pair in zip(blocks, planes, strict=True)]
-        name, n = self._sharded[axis], self.physical.grid.shape[axis]
-        size, count = (
-            self.physical.shape[axis] // self.physical.mesh.shape[name],
-            self.physical.mesh.shape[name],
-        )
+        name = self._sharded[axis]
+        n = self.physical.grid.shape[axis]
+        size = self.physical.shape[axis] // self.physical.mesh.shape[name]
+        count = self.physical.mesh.shape[name]
         holding = [d for d in range(count) if d * size < n]
         follows = [(holding[(i + 1) % len(holding)], d) for i, d in enumerate(holding)]
         planes = lax.ppermute(planes, name, follows)
@@ -449,7 +460,8 @@ class Volume:
         points = jnp.pad(jnp.moveaxis(image, 0, -1) - nothing, ((1, 2), (1, 2), (0, 0)))
         lower = [jnp.floor(position).astype(jnp.int32) for position in at]
         shares = [(position - low)[..., None] for position, low in zip(at, lower, strict=True)]
-        flat, across = points.reshape(-1, 4), points.shape[1]
+        flat = points.reshape(-1, 4)
+        across = points.shape[1]
         number = (lower[0] + 1) * across + lower[1] + 1
         corners = [flat[number + a * across + b] for a in (0, 1) for b in (0, 1)]
         left = corners[0] * (1 - shares[1]) + corners[1] * shares[1]
@@ -460,7 +472,8 @@ class Volume:
 def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
     """Linear interpolation along the first axis: (n + 1, m) to (n * fine, m), at (t + part) / fine
     cells."""
-    low, high = plane[:-1], plane[1:]
+    low = plane[:-1]
+    high = plane[1:]
     shares = [(r + part) / fine for r in range(fine)]
     return jnp.stack([low * (1 - share) + high * share for share in shares], 1).reshape(
         -1, plane.shape[1]

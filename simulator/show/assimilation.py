@@ -18,24 +18,23 @@ from simulator.words import duration
 
 def report_assimilation(folder: Path) -> Path:
     """Draws the pictures of the finished assimilation in `folder`, and writes its report.html."""
-    record, rows = (
-        read_json(folder / RECORD),
-        list(csv.DictReader((folder / HISTORY).read_text().splitlines())),
-    )
+    record = read_json(folder / RECORD)
+    rows = list(csv.DictReader((folder / HISTORY).read_text().splitlines()))
     with np.load(folder / RESULT) as stored:
         result = dict(stored)
     plots = folder / "plots"
     text = "Misfit, in standard deviations: noise alone gives 1"
-    found = [(draw(lambda: _history(rows, result), plots / "misfit.png"), text)]
+    captioned = [(draw(lambda: _history(rows, result), plots / "misfit.png"), text)]
     if "image" in result:
         text = "The recovered flow on a plane, with observations of the same time as dots of the same colours"
-        found.append((draw(lambda: _fields(result), plots / "fields.png"), text))
+        captioned.append((draw(lambda: _fields(result), plots / "fields.png"), text))
     for name in [key.removeprefix("prior_") for key in result if key.startswith("prior_")]:
         text = f"{name}: spectra of the recovered flow, of the prior, and of the error that is expected"
-        found.append(
+        captioned.append(
             (draw(lambda name=name: _spectra(result, name), plots / f"spectrum_{name}.png"), text)
         )
-    last, ensemble = rows[-1], record["settings"]["method"] == "ensemble"
+    last = rows[-1]
+    ensemble = record["settings"]["method"] == "ensemble"
     facts = {
         "method": f"{record['settings']['members']} members, Kalman filter"
         if ensemble
@@ -49,7 +48,7 @@ def report_assimilation(folder: Path) -> Path:
     body = [
         page.heading(folder.name, "done", "good"),
         page.facts(facts),
-        page.pictures(found),
+        page.pictures(captioned),
         page.section("Uncertainty", page.paragraph(_SPREAD if ensemble else _uncertainty(result))),
     ]
     target = folder / "report.html"
@@ -65,13 +64,14 @@ _ROUGH = " It is rough: there were too few products with the Hessian (hessian_pr
 
 
 def _uncertainty(result: dict[str, Any]) -> str:
-    pairs, directions = int(result["eigenpairs"]), int(result["directions"])
+    pairs = int(result["eigenpairs"])
+    directions = int(result["directions"])
     rough = _ROUGH if result["is_rough"] else ""
     return _UNCERTAINTY.format(eigenpairs=pairs, directions=directions, rough=rough)
 
 
-_SPREAD = """The expected error is the spread of the members around their mean. Where the misfit before an analysis
-stays above that of spread and noise, the members are too few, or a smaller radius is needed."""
+_SPREAD = """The expected error is the spread of the members around their mean. If the misfit of the forecast stays
+above the misfit expected from spread and noise, more members or a smaller radius are needed."""
 
 
 def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
@@ -86,8 +86,8 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
         left.set(xlabel="iteration", ylabel="misfit (rms)")
     else:
         for key, label, line in (
-            ("forecast", "before the analysis", "o-"),
-            ("expected", "of spread and noise", "--"),
+            ("forecast", "forecast", "o-"),
+            ("expected", "expected (spread, noise)", "--"),
         ):
             left.semilogy(
                 result["time"],
@@ -111,9 +111,11 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
 
 def _fields(result: dict[str, Any]) -> Figure:
     drawn = figure(7.2, 3.4)
-    image, extent = result["image"], (0, result["box"][0], 0, result["box"][1])
+    image = result["image"]
+    extent = (0, result["box"][0], 0, result["box"][1])
     top = abs(image).max()
-    points, values = result["points"][result["seen"]], result["values"][result["seen"]]
+    points = result["points"][result["seen"]]
+    values = result["values"][result["seen"]]
     for axes, dots in zip(drawn.subplots(1, 2, sharey=True), (False, True), strict=True):
         axes.imshow(image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top)
         if dots:

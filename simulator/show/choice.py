@@ -94,10 +94,15 @@ class Window(SeriesReader):
     """A series that consists of some rows of another series, `shift` later."""
 
     def __init__(self, base: SeriesReader, rows: np.ndarray, shift: float = 0.0) -> None:
-        self._base, self._rows = base, rows
-        self.path, self.attributes, self.variables = base.path, base.attributes, base.variables
-        self.beside, self.coordinates = base.beside, base.coordinates
-        self.step, self.time = base.step[rows], base.time[rows] + shift
+        self._base = base
+        self._rows = rows
+        self.path = base.path
+        self.attributes = base.attributes
+        self.variables = base.variables
+        self.beside = base.beside
+        self.coordinates = base.coordinates
+        self.step = base.step[rows]
+        self.time = base.time[rows] + shift
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._base[name][self._rows]

@@ -69,8 +69,11 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         raise UserError(
             "--projection: a mean of phases has no meaning; take --slice, or another field"
         )
-    kind, variable = "projections" if projected else "slices", f"{field}/{PLANE[axis]}"
-    stored, found, known = fields_in_snapshots(run), [], dict[str, None]()
+    kind = "projections" if projected else "slices"
+    variable = f"{field}/{PLANE[axis]}"
+    stored = fields_in_snapshots(run)
+    sources = []
+    known = dict[str, None]()
     place = partial(where, field=field, axis=axis, projected=projected)
     if (run.path / f"{kind}.h5").exists():
         series = run.series(kind)
@@ -80,11 +83,11 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         if variable in series:
             # A field that was requested later has no values in earlier rows.
             rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-            found.append(Frames(series, variable, rows, f"{kind}.h5", place(series)))
+            sources.append(Frames(series, variable, rows, f"{kind}.h5", place(series)))
     known.update((name, None) for name in stored if not (projected and name == "phase"))
     if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
-        found.append(Frames(planes, variable, range(len(planes)), "snapshots", place(planes)))
-    if not found:
+        sources.append(Frames(planes, variable, range(len(planes)), "snapshots", place(planes)))
+    if not sources:
         what = "projection" if projected else "slice"
         meant = did_you_mean(field, known)
         there = ", ".join(known) or "none yet"
@@ -94,7 +97,7 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
             else f"give --field NAME or --render; {what}s"
         )
         raise UserError(f"{run.path}: {asked} there are: {there}")
-    best = max(found, key=len)
+    best = max(sources, key=len)
     if len(best) < 2:
         asked = (
             "projections: {every: TIME}"
@@ -127,23 +130,23 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
     """Functions that read the real scalar fields of a snapshot, by name: stored scalars, components
     (`velocity_x`) and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a
     wave function."""
-    found: dict[str, Read] = {}
+    readers: dict[str, Read] = {}
     for name, stored in snapshot.items():
         lead = stored.entry.components
         if len(stored.axes) not in (2, 3) or stored.axes[0].labels is not None or len(lead) > 1:
             continue
         if lead:
             for number, component in enumerate(lead[0]):
-                found[f"{name}_{component}"] = partial(stored.read, (number,))
+                readers[f"{name}_{component}"] = partial(stored.read, (number,))
             length = "speed" if name == "velocity" else f"{name}_magnitude"
-            found.setdefault(length, partial(_length, stored))
+            readers.setdefault(length, partial(_length, stored))
         elif np.issubdtype(stored.dtype, np.complexfloating):
             if name == "psi":
-                found.setdefault("density", lambda b, s=stored: np.abs(s.read((), b)) ** 2)
-                found.setdefault("phase", lambda b, s=stored: np.angle(s.read((), b)))
+                readers.setdefault("density", lambda b, s=stored: np.abs(s.read((), b)) ** 2)
+                readers.setdefault("phase", lambda b, s=stored: np.angle(s.read((), b)))
         else:
-            found[name] = partial(stored.read, ())
-    return found
+            readers[name] = partial(stored.read, ())
+    return readers
 
 
 def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
@@ -152,12 +155,12 @@ def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
     )
 
 
-def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
+def samples(source: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
     """Values that represent the range of all frames: of up to `most` frames, up to `points` values
     along each axis, the smallest and the largest value."""
     result = []
-    for i in evenly(len(found), most):
-        plane = found.read(i)
+    for i in evenly(len(source), most):
+        plane = source.read(i)
         steps = [max(1, math.ceil(n / points)) for n in plane.shape]
         finite = plane[np.isfinite(plane)]
         ends = np.array([finite.min(), finite.max()]) if finite.size else np.empty(0)
@@ -170,11 +173,14 @@ class SnapshotPlanes(SeriesReader):
     read when it is drawn."""
 
     def __init__(self, run: Run, field: str, *, projected: bool = False) -> None:
-        self._field, self._projected = field, projected
+        self._field = field
+        self._projected = projected
         self._snapshots = [s for s in run.snapshots[:] if field in readable(s)]
         values = self._snapshots[-1].values()
         axes = next(f.axes for f in values if len(f.axes) in (2, 3) and f.axes[0].labels is None)
-        self.path, self.attributes, self.beside = run.path / "snapshots", {}, {}
+        self.path = run.path / "snapshots"
+        self.attributes = {}
+        self.beside = {}
         self.coordinates = {axis.name: axis.coordinates for axis in axes}
         planes = [plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys()]
         planes = [] if projected and "z" not in self.coordinates else planes
@@ -186,7 +192,8 @@ class SnapshotPlanes(SeriesReader):
         return np.stack([self.one(name, i) for i in range(len(self))])
 
     def one(self, name: str, index: int) -> np.ndarray:
-        plane, read = name.rpartition("/")[2], readable(self._snapshots[index])[self._field]
+        plane = name.rpartition("/")[2]
+        read = readable(self._snapshots[index])[self._field]
         cuts = [number for number, axis in enumerate(self.coordinates) if axis not in plane]
         if self._projected:
             return self._projection(read, cuts[0])
@@ -206,10 +213,8 @@ class SnapshotPlanes(SeriesReader):
             parts.append(part.sum(cut, dtype=np.float64))
             if cut == 0:
                 parts = [sum(parts[1:], parts[0])]
-        total, points = (
-            np.concatenate(parts) if cut else parts[0],
-            list(self.coordinates.values())[cut],
-        )
+        total = np.concatenate(parts) if cut else parts[0]
+        points = list(self.coordinates.values())[cut]
         spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
         return total * (spacing if is_density(self._field) else 1 / len(points))
 
@@ -223,8 +228,8 @@ def fields_in_snapshots(run: Run) -> list[str]:
 def usual(run: Run, drawn: list[str]) -> list[str]:
     """The fields drawn by default, that is, stored scalars, density and phase of a wave function
     and magnitudes of stored vectors, except `drawn` and those of the velocity."""
-    found = fields_in_snapshots(run)
-    stored = run.snapshots[-1] if found else {}
+    fields = fields_in_snapshots(run)
+    stored = run.snapshots[-1] if fields else {}
     parts = {
         f"{name}_{c}"
         for name, each in stored.items()
@@ -232,4 +237,4 @@ def usual(run: Run, drawn: list[str]) -> list[str]:
         for c in names
     }
     left_out = {*(parts | {"speed"}) - stored.keys(), *drawn}
-    return [name for name in found if name not in left_out and not name.startswith("velocity")]
+    return [name for name in fields if name not in left_out and not name.startswith("velocity")]

@@ -23,49 +23,61 @@ _FITS = {
 def halo_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
     """Pictures of each kind of matter with catalogues in the folder of a run, at up to six
     times."""
-    found = catalogues(run)
-    found = [found[row] for row in choice.rows([one.time for one in found])]
-    for name in dict.fromkeys(one.name for one in found):
-        every = [one for one in found if one.name == name]
-        own = [one for one in every if len(one.columns["id"])] or every[-1:]
-        own = [own[row] for row in labels.rows([one.time for one in own], MOST_CURVES)]
-        if not own[0].of_waves:
-            yield f"mass_function_{name}", partial(mass_functions, own, labels)
+    all_catalogues = catalogues(run)
+    all_catalogues = [
+        all_catalogues[row] for row in choice.rows([one.time for one in all_catalogues])
+    ]
+    for name in dict.fromkeys(one.name for one in all_catalogues):
+        every = [one for one in all_catalogues if one.name == name]
+        shown = [one for one in every if len(one.columns["id"])] or every[-1:]
+        shown = [shown[row] for row in labels.rows([one.time for one in shown], MOST_CURVES)]
+        if not shown[0].of_waves:
+            yield f"mass_function_{name}", partial(mass_functions, shown, labels)
             continue
         radius = labels.axis("core radius $r_c$", "length")
         relation = "peak_density", "core_radius", "soliton_radius", "solitons"
         yield (
             f"cores_{name}",
-            partial(cores, own, labels, relation, labels.axis("peak density", "density"), radius),
+            partial(
+                core_relation,
+                shown,
+                labels,
+                relation,
+                labels.axis("peak density", "density"),
+                radius,
+            ),
         )
-        if "expected_core_mass" in own[0].columns:
+        if "expected_core_mass" in shown[0].columns:
             relation = "mass", "core_mass", "expected_core_mass", "Schive et al.\n(2014)"
             yield (
                 f"cores_{name}_mass",
-                partial(cores, own, labels, relation, "mass of the halo", "mass of the core"),
+                partial(
+                    core_relation, shown, labels, relation, "mass of the halo", "mass of the core"
+                ),
             )
 
 
-def mass_functions(found: Sequence[HaloCatalogue], labels: Labels) -> Figure:
+def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     """dn/dlnM at each time with the errors of counting; lines: published fits for the run's linear
     power spectrum."""
-    mass, volume = (
-        f" (${unit}$)" if (unit := labels.unit(name)) else "" for name in ("mass", "volume")
-    )
+    per = "comoving volume" if labels.comoving else "volume"
     words = (
-        f"mass of the halo $M${mass}",
-        rf"$dn / d\ln M$ per{' comoving' * labels.comoving} volume{volume}",
+        _with_unit("mass of the halo $M$", labels.unit("mass")),
+        _with_unit(rf"$dn / d\ln M$ per {per}", labels.unit("volume")),
     )
-    title = f"friends of friends, {found[0].attributes['linking_length']:g} spacings"
+    title = f"friends-of-friends, linking length $b = {shown[0].attributes['linking_length']:g}$"
     result, (axes,) = panels(*words, title=title)
-    tables = [one.tables["mass_function"] for one in found]
-    handles, top = [], max(float(table["dn_dlnm"].max()) for table in tables)
+    tables = [one.tables["mass_function"] for one in shown]
+    handles = []
+    top = max(float(table["dn_dlnm"].max()) for table in tables)
     if not top:
         note(axes, "no halos yet")
         return result
-    for one, table, colour in zip(found, tables, sequence_colours(len(found)), strict=True):
+    for one, table, colour in zip(shown, tables, sequence_colours(len(shown)), strict=True):
         there = table["count"] > 0
-        x, y, label = table["mass"][there], table["dn_dlnm"][there], labels.moment(one.time)
+        x = table["mass"][there]
+        y = table["dn_dlnm"][there]
+        label = labels.moment(one.time)
         handles.append(
             axes.errorbar(
                 x,
@@ -86,7 +98,7 @@ def mass_functions(found: Sequence[HaloCatalogue], labels: Labels) -> Figure:
                     linewidth=1.0,
                     linestyle=_FITS[name][1],
                 )
-    if "fits" in found[0].tables:
+    if "fits" in shown[0].tables:
         handles += [
             Line2D([], [], color="black", linewidth=1.0, ls=dash, label=word)
             for word, dash in _FITS.values()
@@ -96,15 +108,18 @@ def mass_functions(found: Sequence[HaloCatalogue], labels: Labels) -> Figure:
         yscale="log",
         xlim=(tables[-1]["edges"][0] / 1.1, tables[-1]["edges"][-1] * 1.1),
     )
-    axes.set_ylim(
-        min(table["dn_dlnm"][table["count"] > 0].min(initial=top) for table in tables) / 4, 4 * top
-    )
+    lowest = min(table["dn_dlnm"][table["count"] > 0].min(initial=top) for table in tables)
+    axes.set_ylim(lowest / 4, 4 * top)
     powers_of_ten(axes.xaxis)
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
     return result
 
 
-def cores(
+def _with_unit(words: str, unit: str) -> str:
+    return f"{words} (${unit}$)" if unit else words
+
+
+def core_relation(
     found: Sequence[HaloCatalogue],
     labels: Labels,
     relation: tuple[str, str, str, str],

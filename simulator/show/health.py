@@ -49,18 +49,18 @@ def checks(run: Run) -> list[HealthCheck]:
     columns = table_of(run)
     warnings = list(dict.fromkeys(_WARNING.findall(log_of(run))))
     precision = str(run.config.get("precision", "double"))
-    found = [*_how_it_ended(run)]
+    results = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
-        found += [*_resolution(columns, warnings), *_balances(columns, precision)]
+        results += [*_resolution(columns, warnings), *_balances(columns, precision)]
         failed = run.state is not None and run.state.state == "failed"
-        found += _stationarity(columns) if run.config.get("forcing") and not failed else []
-    found += [HealthCheck("warning", "warn", "", text) for text in warnings]
-    return found
+        results += _stationarity(columns) if run.config.get("forcing") and not failed else []
+    results += [HealthCheck("warning", "warn", "", text) for text in warnings]
+    return results
 
 
-def worst(found: list[HealthCheck]) -> Verdict:
+def worst(checks: list[HealthCheck]) -> Verdict:
     """The worst verdict: `bad` before `warn` before `good`."""
-    verdicts = {check.verdict for check in found}
+    verdicts = {check.verdict for check in checks}
     return "bad" if "bad" in verdicts else "warn" if "warn" in verdicts else "good"
 
 
@@ -100,7 +100,7 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
         )
         meaning += "" if least >= 1 or warned else "; the cascade did not reach the grid's edge"
         verdict = "warn" if warned else "good" if least >= 1 else "note"
-        value = f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row"
+        value = f"minimum {least:.3g}, now {float(values[-1]):.3g}"
         yield HealthCheck(f"resolution ({column})", verdict, value, meaning)
 
 
@@ -131,7 +131,8 @@ def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
 def _late_change(columns: Mapping[str, np.ndarray], name: str) -> float | None:
     """The relative change of the mean of a column from the third quarter of the time to the last;
     None without a positive mean."""
-    times, values = columns["time"], columns.get(name, np.empty(0))
+    times = columns["time"]
+    values = columns.get(name, np.empty(0))
     bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
     third, last = (each[np.isfinite(each)] for each in np.split(values, bounds)[1:])
     if not (len(third) and len(last) and third.mean() > 0):
@@ -163,16 +164,14 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         most = float(abs(residual).max())
         meaning = "largest residual of energy change, gain and dissipation, over the dissipation"
         verdict = "good" if most <= LARGE_RESIDUAL else "warn"
-        yield HealthCheck("energy budget", verdict, f"{most:.2g} at the most", meaning)
+        yield HealthCheck("energy budget", verdict, f"maximum {most:.2g}", meaning)
     loss = _LOSS.get(precision, _LOSS["single"])
     for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
         values = _finite(columns, name)
         if not len(values) or values[0] == 0:
             continue
-        change, what = (
-            float(abs(values / values[0] - 1).max()),
-            f"conservation ({name.replace('_', ' ')})",
-        )
+        change = float(abs(values / values[0] - 1).max())
+        what = f"conservation ({name.replace('_', ' ')})"
         verdict = "good" if change <= loss else "bad"
         yield HealthCheck(
             what, verdict, f"{change:.2g}", "largest relative change since the first row"
@@ -187,7 +186,7 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
             )
     if len(cfl := _finite(columns, "cfl")):
         yield HealthCheck(
-            "CFL number", "note", f"{float(cfl.max()):.3g} at the most", "in the rows written"
+            "CFL number", "note", f"maximum {float(cfl.max()):.3g}", "over all rows of diagnostics"
         )
 
 

@@ -2,13 +2,14 @@
 and images."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -18,10 +19,13 @@ from simulator.show import style
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
 """Names of files without their endings, and functions that build the figures."""
-MOST_CURVES, MOST_PLANES, MOST_PANELS = 6, 4, 5
+MOST_CURVES = 6
+MOST_PLANES = 4
+MOST_PANELS = 5
 PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
 """The columns of the diagnostics that are drawn by default."""
 _CLOCK = ("step", "time", "dt", "cfl")
+PROBABILITY = "probability density"
 _FEW = 48  # A curve of at most so many points has a mark at each point.
 _ROUND_OFF = (
     1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
@@ -132,7 +136,7 @@ def plotted(
     return result, axes, drawn(axes, curves, log, empty)
 
 
-def moments(
+def drawn_rows(
     series: SeriesReader, labels: style.Labels = style.PLAIN, most: int = MOST_CURVES
 ) -> Iterator[tuple[int, Any, str]]:
     """The rows to draw, each with its colour and its time as text."""
@@ -145,7 +149,7 @@ def at_times(
     series: SeriesReader, name: str, x: np.ndarray, labels: style.Labels = style.PLAIN, **how: Any
 ) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
-    rows = moments(series, labels)
+    rows = drawn_rows(series, labels)
     return [
         DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how)
         for r, colour, label in rows
@@ -161,7 +165,7 @@ def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
         axes.axhline(value, color="#444444", linewidth=1.0, linestyle="--", label=label)
 
 
-def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
+def generic_pictures(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
     """The pictures of any series, by the dimensions of its variables: NAME with all numbers against
     time, NAME_VARIABLE for each variable with one or two dimensions."""
     name = series.path.stem
@@ -277,7 +281,7 @@ def images(
     return result
 
 
-def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -> None:
+def colour_bar(result: Figure, mesh: ScalarMappable, words: str, extend: str = "neither") -> None:
     result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(
         words, labelpad=4
     )
@@ -288,8 +292,8 @@ def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
     the first columns. Empty without rows."""
     if not len(diagnostics.get("time", ())):
         return []
-    found = [name for name in PANELS if name in diagnostics]
-    return found or [name for name in diagnostics if name not in _CLOCK][: len(PANELS)]
+    usual = [name for name in PANELS if name in diagnostics]
+    return usual or [name for name in diagnostics if name not in _CLOCK][: len(PANELS)]
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
@@ -309,50 +313,57 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
         x, *names, title=" " * any(parts.values()), height=0.85 + 1.75 * len(names), right=0.97
     )
     for panel, name in zip(grid, names, strict=True):
-        values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
-        spread = (
-            _positive(diagnostics[name]) if name in ("max_density", "virial_ratio") else np.empty(0)
-        )
-        wide = len(spread) > 0 and spread.max() > _WIDE * spread.min()
-        # A logarithmic axis cannot show a total that is negative.
-        wide = wide or (
-            len(_positive(values[name])) > 0
-            and any(grows(v) or _lost(v, values[name]) for v in values.values())
-        )
-        if wide:
-            values = {
-                curve: above
-                for curve, each in values.items()
-                if len(above := _visible(each, values[name]))
-            }
-        power = 0 if wide else _power_of_ten(values)
-        for number, (curve, each) in enumerate(values.items()):
-            total = curve == name and parts[name]
-            panel.plot(
-                time,
-                each / 10.0**power,
-                color="black" if total else f"C{max(number - 1, 0)}",
-                label="total" if total else curve.removesuffix("_energy").replace("_", " "),
-                marker="o" if len(time) <= 25 else None,
-                markersize=3.5,
-                clip_on=False,
-            )
-        if parts[name]:
-            panel.legend(
-                ncols=len(values), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1
-            )
-        panel.set_ylabel(style.quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
-        if wide:
-            logarithmic(panel, "y")
-        else:
-            limits(
-                panel, np.concatenate(list(values.values())) / 10.0**power, single=len(time) == 1
-            )
+        curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
+        _draw_column(panel, name, time, curves)
     if time[-1] > time[0]:
         grid[-1].set_xlim(time[0], time[-1])
     else:
         grid[-1].set_xticks([time[0]])
     return result
+
+
+def _draw_column(
+    panel: Axes, name: str, time: np.ndarray, curves: Mapping[str, np.ndarray]
+) -> None:
+    """Draws a column of the diagnostics, the first of `curves`, and the parts that add up to it."""
+    total = curves[name]
+    has_parts = len(curves) > 1
+    log = _is_wide(name, total, curves.values())
+    if log:
+        visible = {curve: _visible(values, total) for curve, values in curves.items()}
+        curves = {curve: values for curve, values in visible.items() if len(values)}
+    power = 0 if log else _power_of_ten(curves)
+    for number, (curve, values) in enumerate(curves.items()):
+        is_total = curve == name and has_parts
+        panel.plot(
+            time,
+            values / 10.0**power,
+            color="black" if is_total else f"C{max(number - 1, 0)}",
+            label="total" if is_total else style.as_words(curve.removesuffix("_energy")),
+            marker="o" if len(time) <= 25 else None,
+            markersize=3.5,
+            clip_on=False,
+        )
+    if has_parts:
+        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.1}
+        panel.legend(ncols=len(curves), **above)
+    panel.set_ylabel(style.quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
+    if log:
+        logarithmic(panel, "y")
+    else:
+        every = np.concatenate(list(curves.values()))
+        limits(panel, every / 10.0**power, single=len(time) == 1)
+
+
+def _is_wide(name: str, total: np.ndarray, curves: Iterable[np.ndarray]) -> bool:
+    """Whether a column, or a part of it, would not be seen on a linear axis. A logarithmic axis
+    cannot show a total that is negative."""
+    positive = _positive(total)
+    if not len(positive):
+        return False
+    if name in ("max_density", "virial_ratio") and positive.max() > _WIDE * positive.min():
+        return True
+    return any(grows(values) or _lost(values, total) for values in curves)
 
 
 def grows(values: np.ndarray) -> bool:

@@ -26,8 +26,8 @@ from simulator.files import TEMPORARY, replace_file
 from simulator.run.run_status import process_lives
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
-from simulator.show.kinds import colours_of, volume_picture
-from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated, words_of
+from simulator.show.kinds.render import colours_of, volume_picture
+from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, words_of, wrapped_plane
 
 INSTALL = (
     "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
@@ -35,7 +35,10 @@ INSTALL = (
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
 _SMALLER = 2 / 3  # The width of a GIF relative to that of an mp4, because GIFs compress badly.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
+_LEFT = 0.75
+_RIGHT = 1.15
+_TOP = 0.45
+_BOTTOM = 0.6
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,10 @@ def movie(  # many parameters: the options of `simulator movie`
     labels = style.Labels(dict(run.config.get("model") or {}))
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
-        target, note = target.with_suffix(".gif"), INSTALL
+        target = target.with_suffix(".gif")
+        note = INSTALL
         keep = keep or target.with_suffix("")
-    context: Any = {**style.RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
+    context: Any = {**style.rc(), "animation.ffmpeg_path": encoder or "ffmpeg"}
     try:
         target.parent.mkdir(exist_ok=True)
         if keep is not None:
@@ -127,7 +131,8 @@ def movie(  # many parameters: the options of `simulator movie`
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A file beside `path` that takes its place at the end. Removes those of killed processes."""
-    begins, ends = f"{TEMPORARY}{path.stem}@{socket.gethostname()}@", path.suffix.lower()
+    begins = f"{TEMPORARY}{path.stem}@{socket.gethostname()}@"
+    ends = path.suffix.lower()
     for other in path.parent.glob(f"{glob.escape(begins)}*{ends}"):
         pid = other.name.removeprefix(begins).removesuffix(ends)
         if pid.isdigit() and not process_lives(socket.gethostname(), int(pid), None):
@@ -180,7 +185,8 @@ def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
                 picture.resize(size, Image.Resampling.LANCZOS), style.colour_map(drawn)
             )
 
-    rest, delay = images(), 10 * max(2, round(100 / fps))
+    rest = images()
+    delay = 10 * max(2, round(100 / fps))
     next(rest).save(
         path, "gif", save_all=True, append_images=rest, duration=delay, loop=0, optimize=False
     )
@@ -198,7 +204,9 @@ class _Picture:
         scale: style.Scale,
         labels: style.Labels,
     ) -> None:
-        self._shown, self._scale, self._labels = shown, scale, labels
+        self._shown = shown
+        self._scale = scale
+        self._labels = labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
         extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
@@ -210,7 +218,8 @@ class _Picture:
         axes = self.figure.add_axes(
             (_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1])
         )
-        self._axes, self._dots = axes, list[Any]()
+        self._axes = axes
+        self._dots = list[Any]()
         nothing = np.zeros([len(points) for points in shown.coordinates])
         self._image = plane_image(axes, nothing, along, scale)
         style.lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
@@ -230,7 +239,7 @@ class _Picture:
             if number == len(self._dots):
                 self._dots.append(self._axes.scatter([], [], **dots(number)))
             self._dots[number].set_offsets(places.T)
-        self._image.set_data(repeated(self._shown.read(i), self._scale))
+        self._image.set_data(wrapped_plane(self._shown.read(i), self._scale))
         self._time.set_text(self._labels.moment(self._shown.time(i)))
 
 
@@ -239,14 +248,13 @@ class _Volume:
     colours."""
 
     def __init__(self, shown: Frames, labels: style.Labels) -> None:
-        self._shown, self._labels = shown, labels
+        self._shown = shown
+        self._labels = labels
         rows, columns = (
             len(points) // 2 * 2 for points in shown.coordinates
         )  # H.264 takes even numbers only
-        self._part, self.figure = (
-            np.s_[:rows, :columns],
-            style.figure(columns / style.DPI, rows / style.DPI),
-        )
+        self._part = np.s_[:rows, :columns]
+        self.figure = style.figure(columns / style.DPI, rows / style.DPI)
 
     def show(self, i: int) -> None:
         words = self._labels.moment(self._shown.time(i))

@@ -21,17 +21,17 @@ class Cell(str):
 
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_STYLE = Path(__file__).with_name("page.css").read_text()
 
 
 def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
     """The whole document. `refresh`: seconds after which a browser reloads the page."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
+    style = Path(__file__).with_name("page.css").read_text()
     text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
-        f"<title>{escape(title)}</title><style>\n{_STYLE}</style></head>\n<body><main>\n"
+        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n<body><main>\n"
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )
@@ -88,28 +88,28 @@ def table(
 
     head = "".join(f"<th{kind(i)}>{escape(name)}</th>" for i, name in enumerate(header))
     head = f"<thead><tr>{head}</tr></thead>" if any(header) else ""
-    cells = (
-        [c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(r)]
-        for r in rows
-    )
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    body = ""
+    for row in rows:
+        cells = (
+            cell if isinstance(cell, Cell) else f"<td{kind(i)}>{escape(cell)}</td>"
+            for i, cell in enumerate(row)
+        )
+        body += f"<tr>{''.join(cells)}</tr>"
     kinds = "wide close" if close else "wide"
     return f'<div class="{kinds}"><table>{head}<tbody>{body}</tbody></table></div>'
 
 
-def pictures(found: Iterable[tuple[Path, str]]) -> str:
+def pictures(captioned: Iterable[tuple[Path, str]]) -> str:
     """PNG or SVG files, each with its caption, embedded in the page."""
-    made = ""
-    for path, caption in found:
-        kind, data = (
-            "svg+xml" if path.suffix == ".svg" else "png",
-            base64.b64encode(path.read_bytes()).decode(),
-        )
+    figures = ""
+    for path, caption in captioned:
+        kind = "svg+xml" if path.suffix == ".svg" else "png"
+        data = base64.b64encode(path.read_bytes()).decode()
         image = (
             f'<img alt="{escape(caption)}" loading="lazy" src="data:image/{kind};base64,{data}">'
         )
-        made += f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
-    return f'<div class="pictures">{made}</div>' if made else ""
+        figures += f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<div class="pictures">{figures}</div>' if figures else ""
 
 
 def details(title: str, html: str) -> str:

@@ -17,10 +17,10 @@ from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
-from simulator.show.kinds import means, samples_of, with_error
+from simulator.show.kinds.statistics import samples_of, time_means, with_error
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
-from simulator.show.style import WORDS, in_words
+from simulator.show.style import in_words, vocabulary
 from simulator.study.study_status import MemberState, MemberStatus, status_counts, statuses_of
 from simulator.study.sweep import Sweep, open_sweep
 from simulator.words import brief, flat, size
@@ -64,7 +64,7 @@ def caption(stem: str) -> str:
     """The caption of the picture with the file name `stem`, e.g. `spectrum_kinetic_energy`."""
     if stem == "diagnostics":
         return "Energy, dissipation and other box means against time"
-    for start, words in WORDS["captions"].items():
+    for start, words in vocabulary("captions").items():
         if stem.startswith(start):
             rest = stem.removeprefix(start)
             return words.format(rest.replace("_", " ").replace("+", " and "))
@@ -96,13 +96,14 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
 
 
 def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]:
-    config, state = run.config, status.state
-    found = checks(run)
+    config = run.config
+    state = status.state
+    health = checks(run)
     verdict: page.Verdict = "note"
     if state is not None and state.state in ("finished", "failed"):
         verdict = "good" if state.state == "finished" else "bad"
     yield page.heading(title, status.word, verdict)
-    yield page.paragraph(described(config), soft=True)
+    yield page.paragraph(run_summary(config), soft=True)
     if state is not None:
         yield page.progress(state.percent)
         ends = status.ends
@@ -115,15 +116,13 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
             )
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
-    yield page.section("Health", health_table(found))
+    yield page.section("Health", health_table(health))
     first = [
         next((p for kind in kinds for p in files if p.stem.startswith(kind)), None)
         for kinds in _FIRST
     ]
-    main, rest = (
-        [path for path in first if path is not None],
-        [path for path in files if path not in first],
-    )
+    main = [path for path in first if path is not None]
+    rest = [path for path in files if path not in first]
     shown, more = (
         page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest)
     )
@@ -143,7 +142,7 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     )
 
 
-def described(config: Mapping[str, Any]) -> str:
+def run_summary(config: Mapping[str, Any]) -> str:
     """Model, grid and precision in one line."""
     grid = config.get("grid") or {}
     shape = " x ".join(str(n) for n in grid.get("shape", ())) or "?"
@@ -154,15 +153,15 @@ def described(config: Mapping[str, Any]) -> str:
     )
 
 
-def health_table(found: list[HealthCheck]) -> str:
-    rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in found]
+def health_table(health: list[HealthCheck]) -> str:
+    rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in health]
     return page.table(["", "", ""], rows) if rows else ""
 
 
 def _means(run: Run) -> str:
     if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
         return ""
-    rows = [[in_words(name), with_error(*pair)] for name, pair in means(series).items()]
+    rows = [[in_words(name), with_error(*pair)] for name, pair in time_means(series).items()]
     return page.table([samples_of(series), "mean ± standard error"], rows, [1])
 
 
@@ -172,7 +171,7 @@ def _last_row(run: Run) -> str:
         return ""
     numbers = {n: (v[0], v[-1], v.min(), v.max()) for n, v in columns.items() if n != "step"}
     rows = [[name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()]
-    header = ["column", "first", "last", "least", "largest"]
+    header = ["column", "first", "last", "minimum", "maximum"]
     return page.details("diagnostics", page.table(header, rows, range(1, 5)))
 
 
@@ -181,7 +180,7 @@ def _timing(run: Run) -> str:
         return ""
     said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
     return page.facts(
-        {"wall time in all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
+        {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
     )
 
 
@@ -189,9 +188,7 @@ def _parameters(run: Run) -> Iterator[str]:
     config = run.config
     blocks = ("model", "grid", "initial", "forcing", "time")
     yield page.facts({name: _in_words(config.get(name) or {}) for name in blocks})
-    yield page.folded(
-        "the whole configuration", (run.path / "config.yaml").read_text(errors="replace")
-    )
+    yield page.folded("full configuration", (run.path / "config.yaml").read_text(errors="replace"))
 
 
 def _in_words(block: Mapping[str, Any]) -> str:
@@ -201,8 +198,8 @@ def _in_words(block: Mapping[str, Any]) -> str:
 
 
 def _provenance(run: Run) -> str:
-    found = run.provenance
-    rows = {**flat(found), "command": " ".join(map(str, found.get("command", ())))}
+    provenance = run.provenance
+    rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
     return page.facts({key: brief(value) for key, value in rows.items()})
 
 
@@ -242,7 +239,7 @@ def _sweep_body(
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
     if first is not None:
-        yield page.paragraph(described(first.config), soft=True)
+        yield page.paragraph(run_summary(first.config), soft=True)
     if sweep.common:
         yield page.paragraph(f"all runs: {sweep.common}", soft=True)
     health = [checks(run) if run is not None else [] for run in there]
@@ -266,24 +263,24 @@ def _table(
     values = sweep.rows(statuses)
     header = ["run", *sweep.varied, "state", "health", *texts]
     body = []
-    for run, row, status, found in zip(sweep.runs, values, statuses, health, strict=True):
-        where = os.path.relpath(run.folder, place) + (
-            f"/{NAME}" if (run.folder / NAME).exists() else ""
-        )
-        remarks = [
-            check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")
-        ]
+    for run, row, status, checked in zip(sweep.runs, values, statuses, health, strict=True):
+        report = run.folder / NAME
+        where = os.path.relpath(report if report.exists() else run.folder, place)
         verdict = _VERDICTS.get(status.stage, "note")
+        state = f"{status.stage}" if verdict == "good" else f"{status.stage}: {status.detail}"
+        parameters = [brief(run.values[key]) if key in run.values else "" for key in sweep.varied]
+        numbers = ["" if math.isnan(row[text]) else brief(row[text]) for text in texts]
+        link = page.link(where, str(run.index))
         body.append(
-            [
-                page.link(where, str(run.index)),
-                *(brief(run.values[key]) if key in run.values else "" for key in sweep.varied),
-                page.marked(
-                    verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")
-                ),
-                page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
-                *("" if math.isnan(row[text]) else brief(row[text]) for text in texts),
-            ]
+            [link, *parameters, page.marked(verdict, state), _first_remark(checked), *numbers]
         )
     right = [*range(1, 1 + len(sweep.varied)), *range(len(header) - len(texts), len(header))]
     return page.table(header, body, right, close=True)
+
+
+def _first_remark(checked: list[HealthCheck]) -> str:
+    """The first of the checks that warn, as a cell; empty without checks."""
+    if not checked:
+        return ""
+    remarks = (check.name for check in checked if check.verdict in ("warn", "bad"))
+    return page.marked(worst(checked), next(remarks, "good").partition(" (")[0])

@@ -18,24 +18,24 @@ from simulator.archive.open_run import Run, open_run
 from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
 from simulator.show.choice import Selection, Window, window
 from simulator.show.halo_pictures import halo_pictures
-from simulator.show.kinds import (
+from simulator.show.kinds.spectra import (
     KOLMOGOROV_AXES,
     has_range,
     kolmogorov,
-    pictures,
-    tables_of_means,
-    wavenumbers,
+    shell_wavenumbers,
 )
+from simulator.show.kinds.statistics import tables_of_means
+from simulator.show.series_pictures import series_pictures
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
 from simulator.words import brief, flat
 
 T = TypeVar("T")
+_USUAL_SERIES = ("spectra", "slices")  # Runs write them unless their configuration forbids it.
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
@@ -117,7 +117,7 @@ def _of_run(
         yield from overlays([run], replace(choice, what=("diagnostics",)))
     for name in series_names(run.path):
         if choice.takes(name) and (series := _if_any(run, name, missing)) is not None:
-            drawn = dict(pictures(window(series, choice), labels, diagnostics))
+            drawn = dict(series_pictures(window(series, choice), labels, diagnostics))
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
@@ -147,30 +147,28 @@ def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str
         missing.append(str(error))
         return {}
     rows = choice.rows(columns["time"])
-    found = {name: values[rows] for name, values in columns.items()}
-    if not lines.chosen_panels(found):
+    chosen = {name: values[rows] for name, values in columns.items()}
+    if not lines.chosen_panels(chosen):
         missing.append(
             f"{run.path / 'diagnostics.csv'}: no rows {'there' if choice.time else 'yet'}"
         )
-    return found
+    return chosen
 
 
 def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
     """The series `name`; None if it has no rows. Adds a line to `missing` if every run writes such
     a series."""
-    kind = KINDS.get(name)
-    always = kind is not None and (kind.default is not None or kind.with_snapshots)
-    if not always and not (run.path / f"{name}.h5").exists():
+    if name not in _USUAL_SERIES and not (run.path / f"{name}.h5").exists():
         return None
     try:
-        found = run.series(name)
+        series = run.series(name)
     except UserError as error:
         missing.append(str(error))
         return None
-    if not len(found):
-        missing.append(f"{found.path}: no rows yet")
+    if not len(series):
+        missing.append(f"{series.path}: no rows yet")
         return None
-    return found
+    return series
 
 
 def plot_runs(
@@ -202,8 +200,8 @@ def plot_runs(
 def _runs_in(path: Path) -> list[Run]:
     if not (path / PLAN).is_file() or (path / CONFIG).is_file():
         return [open_run(path)]
-    found = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]
-    return [run for run in found if run.state is not None] or [open_run(path)]
+    members = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]
+    return [run for run in members if run.state is not None] or [open_run(path)]
 
 
 @dataclass(frozen=True)
@@ -221,9 +219,9 @@ def labelled(labels: Sequence[str]) -> Looks:
     colours = [*COLOURS] if len(labels) <= len(COLOURS) else [*sequence_colours(len(labels))]
 
     def add_legends(figure: Figure, axes: Axes) -> None:
-        told = axes.get_legend_handles_labels()[1]
-        if max((len(label.replace("$", "")) for label in told), default=0) > _BESIDE:
-            figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(told) // 2))
+        words = axes.get_legend_handles_labels()[1]
+        if max((len(label.replace("$", "")) for label in words), default=0) > _BESIDE:
+            figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(words) // 2))
             axes.legend(
                 loc="lower left",
                 bbox_to_anchor=(0, 1),
@@ -271,23 +269,28 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     differ, else the names of their folders. Runs that differ in one number are sorted by this
     number."""
     values = [flat(run.config) for run in runs]
+    keys = dict.fromkeys(key for settings in values for key in settings)
     differ = [
         key
-        for key in dict.fromkeys(key for found in values for key in found)
-        if key.partition(".")[0] in _TELLING and len({str(found.get(key)) for found in values}) > 1
+        for key in keys
+        if key.partition(".")[0] in _TELLING
+        and len({str(settings.get(key)) for settings in values}) > 1
     ]
-    if len(differ) == 1 and all(isinstance(found.get(differ[0]), int | float) for found in values):
+    if len(differ) == 1 and all(
+        isinstance(settings.get(differ[0]), int | float) for settings in values
+    ):
         order = sorted(range(len(runs)), key=lambda number: values[number][differ[0]])
-        runs, values = [runs[number] for number in order], [values[number] for number in order]
+        runs = [runs[number] for number in order]
+        values = [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
-        told = [
+        words = [
             ", ".join(
                 f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ
             )
             for v in values
         ]
-        if len(set(told)) == len(told):
-            return list(runs), told
+        if len(set(words)) == len(words):
+            return list(runs), words
     parts = [run.path.absolute().parts for run in runs]
     names = ["/".join(p) for p in parts]
     for depth in range(1, max(map(len, parts))):
@@ -322,8 +325,8 @@ def _later(columns: Mapping[str, np.ndarray], shift: float) -> Mapping[str, np.n
 
 def series_of(run: Run, kind: str, shift: float = 0.0) -> SeriesReader | None:
     """A series of a run, `shift` later; None if it is missing or has no rows."""
-    found = known(lambda: run.series(kind), None) or None
-    return Window(found, np.arange(len(found)), shift) if shift and found else found
+    series = known(lambda: run.series(kind), None) or None
+    return Window(series, np.arange(len(series)), shift) if shift and series else series
 
 
 def overlay(
@@ -331,13 +334,11 @@ def overlay(
 ) -> tuple[Figure, Axes]:
     """The curves of all runs, None for a run without data."""
     result, (axes,) = lines.panels(x, y, right=0.76)
-    each = [
-        replace(
-            curve, **{"label": curve.label, **look, "how": {**curve.how, **look.get("how", {})}}
-        )
-        for curve, look in zip(curves, looks.runs, strict=True)
-        if curve is not None
-    ]
+    each = []
+    for curve, look in zip(curves, looks.runs, strict=True):
+        if curve is not None:
+            how = {**curve.how, **look.get("how", {})}
+            each.append(replace(curve, **{**look, "how": how}))
     values = lines.drawn(axes, each, log, "nothing to show yet")
     if values and not log:
         axes.margins(x=0.02)
@@ -396,7 +397,8 @@ def _curves(
     times = rf" $\times\, k^{{{Fraction(power).limit_denominator(12)}}}$" if scaled else ""
     x = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
     if in_kolmogorov:
-        x, words, times = *KOLMOGOROV_AXES, ""
+        x, words = KOLMOGOROV_AXES
+        times = ""
     log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
     result, axes = overlay(curves, x, words + times, looks, log)
     if in_kolmogorov and any(has_range(c) for c in curves if c):
@@ -423,11 +425,12 @@ def _last_or_mean(
     """The mean over the rows `steps`, multiplied by k to a power; in Kolmogorov units if `units`
     has them by row."""
     (dimension,) = shown.variables[name]
-    x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
+    x = shell_wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
     values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
     values = values * x**power if power else values
     if units is not None:
-        values, x = values / units[0][:, None] ** (2 / 3), x * units[1].mean()
+        values = values / units[0][:, None] ** (2 / 3)
+        x = x * units[1].mean()
     error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
     when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
     mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -32,27 +33,34 @@ PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
 _TITLED = 0.42  # Inches between rows of panels with titles.
 
 # Inches around and between the planes.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
-_GAP_X, _GAP_Y = 0.56, 0.16
+_LEFT = 0.9
+_RIGHT = 0.9
+_TOP = 0.42
+_BOTTOM = 0.52
+_GAP_X = 0.56
+_GAP_Y = 0.16
 _TALLEST = 9.0
 _THINNEST = (
     0.42  # Smallest width and height of a plane, to which planes of flat boxes are stretched.
 )
+_UPRIGHT: Any = {"rotation": 90, "ha": "center", "va": "center", "fontsize": 12}
 _PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _FAR = 5.0  # Rows whose densities have peaks that differ by more than this factor have a colour scale each.
 _SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
 
 
-def fields(series: SeriesReader) -> list[str]:
+def series_fields(series: SeriesReader) -> list[str]:
     """The fields that have all planes: `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions
     `FIELD/xy`."""
-    found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
+    candidates = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
     return [
-        name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))
+        name
+        for name in candidates
+        if all(f"{name}/{a}{b}" in series for a, b, _ in cut_planes(series))
     ]
 
 
-def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
+def cut_planes(series: SeriesReader) -> tuple[Plane, ...]:
     """The planes of a run: three in three dimensions, one in two dimensions."""
     return PLANES if "z" in series.coordinates else PLANES[:1]
 
@@ -103,105 +111,83 @@ def slices(
     """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour
     scale; or its projections along the three axes."""
     words = words_of(field, labels, projected=projected)
-    cone, empty = "nearest" in series, 0
-    while (
-        cone
-        and empty < len(series.time) - 1
-        and series.one("nearest", empty) == series.one("farthest", empty)
-    ):
-        empty += 1  # the first rows of a light cone are empty
-    rows, shown = (
-        [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)],
-        planes_of(series),
-    )
-    planes = {
-        (r, a + b): series.one(f"{field}/{a}{b}", row)
-        for r, row in enumerate(rows)
-        for a, b, _ in shown
-    }
+    empty = _empty_rows(series)
+    rows = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)]
+    planes = cut_planes(series)
+    values = [[series.one(f"{field}/{a}{b}", row) for a, b, _ in planes] for row in rows]
     axis_of = {
-        name: PlaneAxis.of(series.coordinates[name])
-        for name in {a for plane in shown for a in plane[:2]}
+        name: PlaneAxis.of(series.coordinates[name]) for plane in planes for name in plane[:2]
     }
-    extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
-    alone = len(shown) == 1
+    alone = len(planes) == 1
     # A single plane is shown in rows of two times.
-    columns = shown * min(2, len(rows)) if alone else shown
-    lines, gap = (-(-len(rows) // 2), _TITLED) if alone else (len(rows), _GAP_Y)
-    result, grid, widths, heights = _panels(extent, columns, lines, gap)
-    each = [[planes[row, a + b] for a, b, _ in shown] for row in range(len(rows))]
-    # The waves of early times would be invisible on the scale of the halos of late times.
-    peaks = [max(float(np.nanmax(plane)) for plane in own) for own in each]
-    apart = (
-        is_density(field)
-        and not alone
-        and len(rows) > 1
-        and (labels.comoving or max(peaks) > _FAR * min(peaks))
-    )
-    scales = [scale_of(field, own, logarithmic=True) for own in each] if apart else []
-    scale = scales[-1] if apart else scale_of(field, list(planes.values()))
+    columns = planes * min(2, len(rows)) if alone else planes
+    panels = [(row, number) for row in range(len(rows)) for number in range(len(planes))]
+    extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
+    gap = _TITLED if alone else _GAP_Y
+    result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gap)
+    apart = not alone and _has_own_scales(field, values, labels)
+    if apart:
+        scales = [scale_of(field, of_row, logarithmic=True) for of_row in values]
+    else:
+        scales = [scale_of(field, list(chain(*values)))] * len(rows)
     image: AxesImage | None = None
-    for (line, column), axes in np.ndenumerate(grid):
-        row, (a, b, cut) = line * len(columns) + column if alone else line, columns[column]
-        if row >= len(rows):
-            axes.remove()
-            continue
-        image = plane_image(
-            axes, planes[row, a + b], (axis_of[a], axis_of[b]), scales[row] if apart else scale
-        )
-        if apart and column == len(shown) - 1:
+    for number, (axes, (row, plane)) in enumerate(zip(grid.flat, panels, strict=False)):
+        a, b, cut = planes[plane]
+        along = axis_of[a], axis_of[b]
+        column = number % len(columns)
+        image = plane_image(axes, values[row][plane], along, scales[row])
+        if apart and column == len(columns) - 1:
             place = axes.get_position()
             _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
         if f"{field}/place_{cut}" in series:
             place = position(float(series.one(f"{field}/place_{cut}", rows[row])))
-            axes.text(
-                0.04, 0.04, f"${cut} = {place}$", transform=axes.transAxes, fontsize=9, bbox=_PAPER
-            )
-        for number, (_, places) in enumerate(near(series, a + b, rows[row])):
-            axes.scatter(*places, **dots(number))
-        last = row + (len(columns) if alone else 1) >= len(rows)
-        _label(
-            axes,
-            (a, b),
-            (axis_of[a], axis_of[b]),
-            (float(widths[column]), float(heights[column])),
-            last=last,
-        )
+            text = f"${cut} = {place}$"
+            axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
+        for species, (_, places) in enumerate(near(series, a + b, rows[row])):
+            axes.scatter(*places, **dots(species))
+        last = number + len(columns) >= len(panels)
+        _label(axes, (a, b), along, inches[column], last=last)
+        moment = labels.moment(float(series.time[rows[row]]))
         if alone:
-            axes.set_title(labels.moment(float(series.time[rows[row]])), pad=6)
+            axes.set_title(moment, pad=6)
         elif row == 0:
             axes.set_title(where(series, field, cut, projected=projected), pad=8)
         if column == 0 and not alone:
-            axes.text(
-                -0.7 / widths[0],
-                0.5,
-                labels.moment(series.time[rows[row]]),
-                transform=axes.transAxes,
-                rotation=90,
-                ha="center",
-                va="center",
-                fontsize=12,
-            )
-    _name_dots(result, [name for name, _ in near(series, shown[0][0] + shown[0][1], rows[-1])])
+            axes.text(-0.7 / inches[0][0], 0.5, moment, transform=axes.transAxes, **_UPRIGHT)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    _name_dots(result, [name for name, _ in near(series, planes[0][0] + planes[0][1], rows[-1])])
     assert image is not None
     if apart:
         width, height = result.get_size_inches()
         middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        result.text(
-            1 - 0.1 / width,
-            middle,
-            scale.label(words),
-            rotation=90,
-            ha="center",
-            va="center",
-            fontsize=12,
-        )
+        result.text(1 - 0.1 / width, middle, scales[-1].label(words), **_UPRIGHT)
     else:
-        _colour_bar(result, image, scale.label(words), scale.extend)
+        _colour_bar(result, image, scales[-1].label(words), scales[-1].extend)
     return result
 
 
 projections = partial(slices, projected=True)
+
+
+def _empty_rows(series: SeriesReader) -> int:
+    """The number of rows of a light cone before the first that matter crosses, but not all rows."""
+    empty = 0
+    if "nearest" in series:
+        while empty < len(series) - 1 and series.one("nearest", empty) == series.one(
+            "farthest", empty
+        ):
+            empty += 1
+    return empty
+
+
+def _has_own_scales(field: str, values: list[list[np.ndarray]], labels: Labels) -> bool:
+    """Whether each row of planes has a colour scale of its own: the waves of early times would be
+    invisible on the scale of the halos of late times."""
+    if not is_density(field) or len(values) == 1:
+        return False
+    peaks = [max(float(np.nanmax(plane)) for plane in planes) for planes in values]
+    return labels.comoving or max(peaks) > _FAR * min(peaks)
 
 
 def _name_dots(result: Figure, names: list[str]) -> None:
@@ -227,16 +213,17 @@ def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
 
 def _panels(
     extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float
-) -> tuple[Figure, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Figure, np.ndarray, list[tuple[float, float]]]:
     """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions,
-    and the widths and heights of the planes in inches; `gap` inches lie between rows."""
+    and the width and height of each plane in inches; `gap` inches lie between rows."""
     across, up = (np.array([extent[plane[i]] for plane in planes]) for i in (0, 1))
     room = style.WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
     scale = room / across.sum()
     if (thin := scale * across < _THINNEST).any():
         scale = (room - thin.sum() * _THINNEST) / across[~thin].sum()
     scale = min(scale, (_TALLEST - _TOP - _BOTTOM - (rows - 1) * gap) / (rows * up.max()))
-    widths, heights = np.maximum(scale * across, _THINNEST), np.maximum(scale * up, _THINNEST)
+    widths = np.maximum(scale * across, _THINNEST)
+    heights = np.maximum(scale * up, _THINNEST)
     width = _LEFT + widths.sum() + (len(planes) - 1) * _GAP_X + _RIGHT
     height = _TOP + rows * heights.max() + (rows - 1) * gap + _BOTTOM
     result = style.figure(width, height)
@@ -249,12 +236,12 @@ def _panels(
     grid = result.subplots(rows, len(planes), squeeze=False, gridspec_kw=spaces)
     for (_, column), axes in np.ndenumerate(grid):  # lower planes begin at the top of their row
         place = axes.get_position()
-        own = heights[column] / height
-        axes.set_position((place.x0, place.y1 - own, place.width, own))
-    return result, grid, widths, heights
+        tall = heights[column] / height
+        axes.set_position((place.x0, place.y1 - tall, place.width, tall))
+    return result, grid, list(zip(widths.tolist(), heights.tolist(), strict=True))
 
 
-def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
+def wrapped_plane(plane: np.ndarray, scale: Scale) -> np.ndarray:
     """The values (b + 1, a + 1) to draw for a periodic plane (a, b), whose first row and column
     follow the last."""
     return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
@@ -267,7 +254,7 @@ def plane_image(
     grid point."""
     first, second = along
     image = axes.imshow(
-        repeated(plane, scale),
+        wrapped_plane(plane, scale),
         origin="lower",
         extent=(*first.cells, *second.cells),
         aspect="auto",
@@ -358,7 +345,7 @@ def bar_beside(
 @dataclass(frozen=True)
 class PlaneAxis:
     """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of
-    `repeated`."""
+    `wrapped_plane`."""
 
     low: float
     high: float
@@ -367,5 +354,6 @@ class PlaneAxis:
     @classmethod
     def of(cls, points: np.ndarray) -> Self:
         spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
-        low, high = float(points[0]), float(points[0]) + len(points) * spacing
+        low = float(points[0])
+        high = float(points[0]) + len(points) * spacing
         return cls(low, high, (low - spacing / 2, high + spacing / 2))

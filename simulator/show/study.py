@@ -26,7 +26,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.show.lines import Pictures, limits, logarithmic, panels
 from simulator.show.runs import Looks, known, overlays
-from simulator.show.style import COLOURS, SYMBOLS, WORDS, draw, note, quantity, sequence_colours
+from simulator.show.style import COLOURS, draw, note, quantity, sequence_colours, vocabulary
 from simulator.study import table as collect
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
@@ -47,7 +47,7 @@ class Parameter:
     @property
     def label(self) -> str:
         last = self.key.rpartition(".")[2]
-        return WORDS["parameters"].get(last, last.replace("_", " "))
+        return vocabulary("parameters").get(last, last.replace("_", " "))
 
     @property
     def numeric(self) -> bool:
@@ -62,8 +62,8 @@ class Parameter:
     def distinct(self) -> list[Any]:
         """The different values: numbers in rising order, others in the order of their
         occurrence."""
-        found = list({_text(value): value for value in self.values}.values())
-        return sorted(found) if self.numeric else found
+        values = list({_text(value): value for value in self.values}.values())
+        return sorted(values) if self.numeric else values
 
     @property
     def positions(self) -> np.ndarray:
@@ -73,7 +73,7 @@ class Parameter:
             self.values if self.numeric else [self.place(v) for v in self.values], float
         )
 
-    def place(self, value: Any) -> int:
+    def place(self, value: object) -> int:
         return [_text(v) for v in self.distinct].index(_text(value))
 
 
@@ -88,10 +88,8 @@ def plot_sweep(
     been written yet."""
     quantities = [_expression(sweep, text, "--y") for text in y] or list(sweep.collected)
     if x is not None and x not in sweep.swept and collect.reduction_of(x.partition(".")[0]):
-        at, by = (
-            _expression(sweep, x, "--x"),
-            _parameter(sweep, hue, "--hue") if hue else _first(sweep),
-        )
+        at = _expression(sweep, x, "--x")
+        by = _parameter(sweep, hue, "--hue") if hue else _first(sweep)
         return _drawn(sweep, _against(sweep, at, by, quantities))
     across = _parameter(sweep, x, "--x") if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
@@ -151,16 +149,18 @@ def _against(
     across = () if isinstance(x, Parameter) else (x,)
     wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
     statuses = sweep.statuses()
-    found = [
+    collected_values = [
         collected(run.folder, wanted, status)
         for run, status in zip(sweep.runs, statuses, strict=True)
     ]
 
     def quantity_of(e: collect.Expression) -> RunQuantity:
         error = (
-            [values[e.error.text] for values in found] if across and e.error is not None else None
+            [values[e.error.text] for values in collected_values]
+            if across and e.error is not None
+            else None
         )
-        return RunQuantity(e.text, [values[e.text] for values in found], error)
+        return RunQuantity(e.text, [values[e.text] for values in collected_values], error)
 
     name = x.key if isinstance(x, Parameter) else x.text
     for e in expressions:
@@ -206,8 +206,8 @@ def against(
 
     `joined`: points of one colour form a curve, because the runs differ in no other parameter."""
     result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
-    across, up = x.positions, y.positions
-    words = isinstance(x, Parameter) and not x.numeric
+    across = x.positions
+    up = y.positions
     there = np.isfinite(across) & np.isfinite(up)
     bars = [None if isinstance(each, Parameter) else each.errors for each in (x, y)]
     groups = [(None, there)]
@@ -216,9 +216,12 @@ def against(
             (v, there & np.array([_text(v) == _text(h) for h in hue.values])) for v in hue.distinct
         ]
     shades = _shades(hue) if hue is not None else lambda value: COLOURS[0]
+    is_curve = joined and (not isinstance(x, Parameter) or x.numeric)
     for number, (value, mask) in enumerate(groups):
         rows = np.flatnonzero(mask)[np.argsort(across[mask], kind="stable")]
         # Coinciding curves remain visible: a wide pale line below, hollow marks around.
+        colour = shades(value)
+        is_below = number == 0 and len(groups) > 1
         errors = [None if b is None else np.nan_to_num(np.asarray(b)[rows]) for b in bars]
         axes.errorbar(
             across[rows],
@@ -227,13 +230,12 @@ def against(
             xerr=errors[0],
             elinewidth=1.0,
             capsize=2.5,
-            color=shades(value),
+            color=colour,
             zorder=3 + 0.1 * number,
-            linestyle=LINES[number % len(LINES)] if joined and not words else "",
-            linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
+            linestyle=LINES[number % len(LINES)] if is_curve else "",
+            linewidth=2.6 if is_below else 1.5,
             marker=MARKS[number % len(MARKS)],
-            markersize=5 if number % 2 == 0 else 8.5,
-            markerfacecolor=shades(value) if number % 2 == 0 else "none",
+            **({"markerfacecolor": "none", "markersize": 8.5} if number % 2 else {"markersize": 5}),
             label=None if value is None or not len(rows) else _text(value),
         )
     if not there.any():
@@ -274,7 +276,7 @@ def reduced(expression: str) -> str:
     reduction, _, rest = expression.partition(".")
     if not rest:
         return {"wall_time": "wall time (s)", "steps": "steps"}.get(expression, expression)
-    of = WORDS["reductions"].get(reduction, reduction)
+    of = vocabulary("reductions").get(reduction, reduction)
     column, _, conditions = rest.partition("[")
     if column.startswith("("):
         words = of.removesuffix(" of")
@@ -295,7 +297,7 @@ def _formula(expression: str) -> str:
 
     def symbol(name: re.Match[str]) -> str:
         words = name[0].replace("_", r"\ ")
-        return SYMBOLS.get(name[0], rf"\mathrm{{{words}}}")
+        return vocabulary("symbols").get(name[0], rf"\mathrm{{{words}}}")
 
     powers = re.sub(r"\*\*\s*(-?[\d.]+)", r"^{\1}", re.sub(r"[A-Za-z_]\w*", symbol, expression))
     return powers.replace("*", r"\,")
@@ -315,7 +317,8 @@ def _shades(parameter: Parameter) -> Callable[[Any], Any]:
 
 
 def _mappable(parameter: Parameter) -> ScalarMappable:
-    low, high = min(parameter.values), max(parameter.values)
+    low = min(parameter.values)
+    high = max(parameter.values)
     norm = LogNorm(low, high) if parameter.logarithmic else Normalize(low, high)
     return ScalarMappable(norm, colormaps["viridis"].resampled(256))
 
@@ -337,10 +340,10 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
     }
     top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
-        told = [(shades(value), _text(value)) for value in colour.distinct]
+        entries = [(shades(value), _text(value)) for value in colour.distinct]
         handles = [
             Line2D([], [], color=shade, label=text)
-            for shade, text in told
+            for shade, text in entries
             if to_rgba(shade) in colours
         ]
         axes.add_artist(
@@ -379,7 +382,7 @@ def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
         axes.set_xlim((only / 2, only * 2) if only > 0 else (only - 1, only + 1))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return " x ".join(_text(part) for part in value)
     if isinstance(value, bool) or not isinstance(value, int | float):

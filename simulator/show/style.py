@@ -5,7 +5,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import yaml
 from cycler import cycler
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -29,27 +30,33 @@ WIDTH = 6.4  # The width of figures in inches: about that of a documentation pag
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 _FOLDER = Path(__file__).parent
-WORDS = yaml.safe_load((_FOLDER / "labels.yaml").read_text())
-SYMBOLS: Mapping[str, str] = WORDS[
-    "symbols"
-]  # Symbols of columns in formulas, as mathematical text.
-
-
-def _style(name: str) -> dict[str, Any]:
-    return {
-        **matplotlib.rc_params_from_file(_FOLDER / f"{name}.mplstyle", use_default_template=False)
-    }
-
-
-RC: Any = {**_style("screen"), "axes.prop_cycle": cycler(color=COLOURS)}
-STYLES: Any = {"screen": {}, "paper": _style("paper")}  # The differences from `RC`.
-
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
+
+
+@cache
+def vocabulary(part: str) -> Mapping[str, Any]:
+    """The words of pictures in a part of labels.yaml, e.g. `symbols` of columns in formulas."""
+    return yaml.safe_load((_FOLDER / "labels.yaml").read_text())[part]
+
+
+def rc(style: str = "screen") -> Any:
+    """matplotlib's parameters for pictures of a style: `screen`, or `paper`, which differs from
+    it."""
+    names = ("screen",) if style == "screen" else ("screen", style)
+    parameters: dict[str, Any] = {"axes.prop_cycle": cycler(color=COLOURS)}
+    for name in names:
+        file = _FOLDER / f"{name}.mplstyle"
+        parameters |= matplotlib.rc_params_from_file(file, use_default_template=False)
+    return parameters
+
+
+def as_words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def quantity(name: str) -> str:
     """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
-    return WORDS["quantities"].get(name, name.replace("_", " "))
+    return vocabulary("quantities").get(name, as_words(name))
 
 
 def in_words(name: str) -> str:
@@ -58,28 +65,29 @@ def in_words(name: str) -> str:
 
 
 def spectrum_of(name: str) -> str:
-    return WORDS["spectra"].get(name, f"spectrum of {name.replace('_', ' ')}")
+    return vocabulary("spectra").get(name, f"spectrum of {as_words(name)}")
 
 
 def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
     """Build a figure in a style and write it to `path` atomically; returns `path`. The suffix is
     the format: .png, or .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
-    with matplotlib.rc_context(RC | STYLES[style]):
+    with matplotlib.rc_context(rc(style)):
         built = build()
         if path.suffix == ".png":
-            picture, shown = rendered(built), [i for axes in built.axes for i in axes.images]
+            picture = rendered(built)
+            shown = [i for axes in built.axes for i in axes.images]
             if not any(
                 np.asarray(image.get_array()).ndim == 3 for image in shown
             ):  # these keep all their colours
                 picture = fewer_colours(picture, colour_map(built))
             picture.save(data, "png", optimize=True, dpi=(DPI, DPI))
         else:
-            made: dict[str, Any] = (
+            metadata: dict[str, Any] = (
                 {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
             )
             built.savefig(
-                data, format=path.suffix[1:], metadata=made
+                data, format=path.suffix[1:], metadata=metadata
             )  # the same picture gives the same file
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data.getvalue())
@@ -129,7 +137,7 @@ def evenly(count: int, most: int) -> list[int]:
     return sorted({round(position) for position in np.linspace(0, count - 1, most)})
 
 
-def lengths(axis: Any, low: float, high: float, most: int) -> None:
+def lengths(axis: Axis, low: float, high: float, most: int) -> None:
     """Sets at most `most` intervals between the ticks of a length: at multiples of pi if the extent
     is a multiple of pi. With `most` = 0 there is one tick, at the upper end."""
     ratio = (high - low) / math.pi
@@ -149,7 +157,7 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.{3 if ends else 4}g}$"))
 
 
-def powers_of_ten(axis: Any) -> None:
+def powers_of_ten(axis: Axis) -> None:
     """Sets few and plain ticks along a logarithmic axis, also at 2 and 5 if the axis spans less
     than two decades."""
     low, high = axis.get_view_interval()
@@ -186,7 +194,8 @@ def note(axes: Axes, text: str) -> None:
 def _multiple_of_pi(multiple: float) -> str:
     quarters = round(multiple * 4)
     common = math.gcd(quarters, 4)
-    over, under = quarters // common, 4 // common
+    over = quarters // common
+    under = 4 // common
     if over == 0:
         return "0"
     number = "" if over == 1 else "-" if over == -1 else str(over)
@@ -206,7 +215,7 @@ class Labels:
 
     def unit(self, dimension: str) -> str:
         """`kpc` in mathematical text; empty if the run has no units."""
-        return WORDS["units"].get(str(self.model.get("units")), {}).get(dimension, "")
+        return vocabulary("units").get(str(self.model.get("units")), {}).get(dimension, "")
 
     def axis(self, words: str, dimension: str) -> str:
         """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
@@ -291,7 +300,9 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
     values = values[np.isfinite(values)]
     if not values.any():
         return Scale(0.0, 1.0, colours)
-    least, most, positive = float(values.min()), float(values.max()), values[values > 0]
+    least = float(values.min())
+    most = float(values.max())
+    positive = values[values > 0]
     if (
         is_density(field)
         and least >= 0
@@ -304,12 +315,14 @@ def scale_of(field: str, samples: Sequence[np.ndarray], *, logarithmic: bool = F
         top = max(top, low + (0.01 if logarithmic else 0.1))
         return Scale(low, top, colours, "min" if cut else "neither", logarithmic=True)
     if least < -1e-3 * max(most, 0):
-        most, nearly = float(abs(values).max()), float(np.quantile(abs(values), 0.999))
+        most = float(abs(values).max())
+        nearly = float(np.quantile(abs(values), 0.999))
         end, extend = (nearly, "both") if most > 1.25 * nearly > 0 else (most, "neither")
         return Scale(-end, end, "RdBu_r", extend)
     if is_density(field) and least > most / 2:
         # Small waves on a background would be invisible on a scale from zero.
-        middle, half = (most + least) / 2, max((most - least) / 2, 1e-12 * most)
+        middle = (most + least) / 2
+        half = max((most - least) / 2, 1e-12 * most)
         return Scale(middle - half, middle + half, colours)
     nearly = float(np.quantile(values, 0.999))
     return (

@@ -1,4 +1,4 @@
-"""All snapshots of a run as one data set: xarray, the index for ParaView, and yt."""
+"""All snapshots of a run as one data set: xarray, and the index for ParaView."""
 
 import json
 
@@ -15,10 +15,7 @@ from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_reader import StoredField
-from simulator.archive.stored_state import physical_axes
 from simulator.errors import UserError
-from simulator.physics.initial.vortices import AbcStartSettings, Waves, arnold_beltrami_childress
-from simulator.spectral import Grid, make_transform
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SHAPE = (4, 5, 6)
@@ -179,54 +176,3 @@ def test_series_open_as_they_are(tmp_path):
         assert {"time", "step", "k", "modes"} == set(data.coords)
     with xarray.open_datatree(tmp_path / "s.h5", engine="h5netcdf") as tree:
         assert_array_equal(tree["flux"]["kinetic_energy"].sel(time=0.25, k=3.0), -3.0)
-
-
-@pytest.mark.slow
-def test_yt_derives_fields_with_units(tmp_path):
-    """An ABC flow has curl u = u. yt's central differences take sin(h) / h of it, within h^2 /
-    6."""
-    yt = pytest.importorskip("yt")
-    yt.set_log_level("error")
-    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
-    transform = make_transform(Grid((16, 16, 16)), jax.devices()[:2])
-    waves = Waves(transform.layout, transform.dtype)
-    velocity = arnold_beltrami_childress(waves, AbcStartSettings())
-    u = transform.inverse(velocity)
-    field = Dataset(
-        "velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"}
-    )
-    psi = Dataset(
-        "psi",
-        u[0] + 1j * u[1],
-        physical_axes(transform),
-        attributes={"units": "(mass/length^3)^(1/2)"},
-    )
-    save(tmp_path / "snapshots", 0, [field, psi], {"time": 0.25})
-    data = open_run(tmp_path).to_yt()
-    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
-    assert float(data.current_time) == 0.25
-    assert cube["gas", "velocity_x"].units.dimensions == yt.units.dimensions.velocity
-    assert_array_equal(np.asarray(cube["stream", "psi_imag"]), np.asarray(u[1]))
-    region = data.all_data()
-    omega = region["gas", "vorticity_z"]
-    own = region["gas", "velocity_z"]
-    assert omega.units.dimensions == 1 / yt.units.dimensions.time
-    assert abs(np.asarray(omega) - np.asarray(own)).max() < 2 * (2 * np.pi / 16) ** 2 / 6 * 1.01
-
-
-@pytest.mark.slow
-def test_a_plane_is_a_layer_in_yt(tmp_path):
-    pytest.importorskip("yt").set_log_level("error")
-    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
-    transform = make_transform(Grid.of((16, 12), (2.0, 3.0)), jax.devices()[:2])
-    values = np.random.default_rng(0).normal(size=(16, 12))
-    save(
-        tmp_path / "snapshots",
-        0,
-        [Dataset("dye", values, physical_axes(transform))],
-        {"time": 0.25},
-    )
-    data = open_run(tmp_path).to_yt()
-    assert data.dimensionality == 2 and list(data.domain_width.d) == [2.0, 3.0, 1.0]
-    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
-    assert_array_equal(np.asarray(cube["stream", "dye"])[..., 0], values)

@@ -11,7 +11,7 @@ from run_support import simulate, write_case
 
 from simulator import open_run
 from simulator.measure.statistics import empty, results, taken_in
-from simulator.show.kinds import means, with_error
+from simulator.show.kinds.statistics import time_means, with_error
 from simulator.show.runs import plot_run
 
 
@@ -93,7 +93,7 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     variance = last["variance/spectrum/kinetic_energy"]
     assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
-    assert means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
+    assert time_means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
     drawn = [
         path.stem for path in plot_run(tmp_path / "run").files if path.stem.startswith("statistics")
     ]

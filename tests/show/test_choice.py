@@ -23,7 +23,7 @@ from simulator.errors import UserError
 from simulator.show import Selection, lines, plot_run
 from simulator.show import runs as run_plots
 from simulator.show.choice import window
-from simulator.show.kinds import may_be_turbulent, spectrum
+from simulator.show.kinds.spectra import may_be_turbulent, spectrum
 from simulator.show.lines import DrawnCurve, time_series
 from simulator.show.runs import overlay, overlays
 from simulator.show.study import Parameter, RunQuantity, against, coded, reduced

@@ -12,7 +12,9 @@ from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
 from simulator.show import plot_run
-from simulator.show.kinds import log_histogram, power, profile
+from simulator.show.kinds.histograms import log_histogram
+from simulator.show.kinds.profiles import density_profile
+from simulator.show.kinds.spectra import power_spectrum
 from simulator.show.lines import DrawnCurve, plotted, time_series
 from simulator.show.slices import projections
 from simulator.show.style import Labels
@@ -64,7 +66,7 @@ def test_a_profile_with_its_soliton(tmp_path, model):
     labels = Labels(model)
     hbar, gravity = (HBAR_OVER_M22, 0.18 * 4.30091727e-6) if model is KPC else (1.0, 1.0)
     profiles = write_profiles(tmp_path, lambda r: ground_state(r, hbar, gravity, 1.2))
-    figure = built(profile, profiles, "density", labels)
+    figure = built(density_profile, profiles, "density", labels)
     assert_legible(figure)
     axes = figure.axes[0]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
@@ -87,13 +89,13 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     powers = {a: first * (a / 0.02) ** 2 * (1 + step) for step, a in enumerate((0.02, 0.06, 0.18))}
     rows = [(background.time_of(a), {"density_power": power}) for a, power in powers.items()]
     series = write_series(tmp_path, "spectra", {"k": k}, {"density_power": ("k",)}, rows)
-    figure = built(power, series, Labels(model))
+    figure = built(power_spectrum, series, "density_power", Labels(model))
     assert_legible(figure)
     axes = figure.axes[0]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
     assert len(dashed) == 2
     assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
-    still = built(power, series, Labels(WAVES))
+    still = built(power_spectrum, series, "density_power", Labels(WAVES))
     assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
 
 

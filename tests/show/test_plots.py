@@ -17,10 +17,10 @@ from simulator.archive.series_file import Series, Table
 from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.show import plot_run
-from simulator.show.kinds import spectrum
+from simulator.show.kinds.spectra import spectrum
 from simulator.show.lines import time_series
 from simulator.show.slices import slices
-from simulator.show.style import RC, WIDTH, evenly, position
+from simulator.show.style import WIDTH, evenly, position, rc
 
 PI = math.pi
 THINNEST = 0.42
@@ -85,7 +85,7 @@ def folder(tmp_path):
 
 
 def built(build, *arguments):
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context(rc()):
         figure = build(*arguments)
         FigureCanvasAgg(figure).draw()
     return figure

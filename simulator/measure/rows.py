@@ -1,0 +1,81 @@
+"""What the computations of several kinds of rows share."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator import spectral
+from simulator.measure.kind import Measured, Subject
+from simulator.physics import models
+from simulator.physics.models import outputs
+from simulator.spectral.collectives import after
+
+
+def row_names(
+    subject: Subject, function: Callable[[models.Fields], Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """The names in the result of a function of the fields, which is traced and not computed."""
+    return tuple(jax.eval_shape(function, outputs.contents(subject.model, subject.template)))
+
+
+def in_one_file(one: Measured, other: Measured) -> Measured:
+    """Both measurements in one file; neither may carry arrays."""
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        row = one.compute(state)
+        return row | other.compute(following(state, row))
+
+    return Measured(
+        {**one.coordinates, **other.coordinates},
+        {**one.variables, **other.variables},
+        compute,
+        {**one.attributes, **other.attributes},
+        lambda: {**one.beside(), **other.beside()},
+    )
+
+
+def following(state: models.State, row: Mapping[str, jax.Array]) -> models.State:
+    """The state, with a data dependence that keeps its arrays from being sent to other devices
+    before `row` is computed. Exchanges of one program that do not depend on each other may start in
+    a different order on each process, and the processes then wait for one another for ever."""
+    first = next(iter(row.values()))
+
+    def later(array: jax.Array) -> jax.Array:
+        return after(array, first) if jnp.issubdtype(array.dtype, jnp.inexact) else array
+
+    return replace(
+        state,
+        fields=jax.tree.map(later, state.fields),
+        particles=jax.tree.map(later, state.particles),
+    )
+
+
+def in_shells(
+    layout: spectral.Layout,
+    names: Iterable[str],
+    compute: Callable[[models.State], dict[str, jax.Array]],
+) -> Measured:
+    """Shell spectra as functions of the shells' wavenumbers `k`, with the number of `modes` in each
+    shell and the mean wavenumber `k_mean` of these modes."""
+
+    def beside() -> dict[str, tuple[str, np.ndarray]]:
+        modes, mean = layout.once(layout.shell_modes)
+        return {
+            "modes": ("k", np.asarray(modes).astype(np.int64)),
+            "k_mean": ("k", np.asarray(mean)),
+        }
+
+    variables = {name: ("k",) for name in names}
+    width = {"shell_width": layout.shell_width}
+    return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
+
+
+def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:
+    """The sum (bins,) of `values`, by default 1, over the places from i to i + 1 for each bin i."""
+    place = jnp.floor(place).ravel()
+    index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
+    return jnp.zeros(bins + 1, jnp.float64).at[index].add(values)[:bins]

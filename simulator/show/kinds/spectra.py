@@ -1,0 +1,203 @@
+"""Spectra over shells and across and along an axis, and power spectra."""
+
+import math
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from simulator.archive.series_file import SeriesReader
+from simulator.show.lines import (
+    DrawnCurve,
+    Pictures,
+    at_times,
+    drawn_rows,
+    legend_beside,
+    logarithmic,
+    plotted,
+)
+from simulator.show.series_pictures import (
+    Diagnostics,
+    draws,
+    endings,
+    one_for_each,
+    variables_over,
+)
+from simulator.show.style import PLAIN, Labels, as_words, spectrum_of
+
+LEAST_REYNOLDS = 20.0
+"""The Taylor-scale Reynolds number above which pictures show Kolmogorov's scaling laws."""
+LEAST_DISSIPATION = 0.15
+"""The dissipation in units of u_rms^3 / L above which pictures show these laws; turbulence dissipates
+0.4 to 1 of these units (Sreenivasan 1998, Phys. Fluids 10, 528), a flow whose cascade has not begun
+much less."""
+KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
+"""The labels of both axes for energy spectra in Kolmogorov units."""
+
+
+@draws("spectra")
+def spectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    turbulent = may_be_turbulent(series, diagnostics)
+    for name in variables_over(series, "k"):
+        plain = partial(spectrum, series, name, labels, guide=turbulent)
+        is_power = name.endswith("_power")
+        yield (
+            f"spectrum_{name}",
+            partial(power_spectrum, series, name, labels) if is_power else plain,
+        )
+    scales = kolmogorov(diagnostics, series.time[-1])
+    if "kinetic_energy" in series.variables and turbulent and scales is not None:
+        yield "spectrum_compensated", partial(compensated, series, *map(float, scales))
+    names = endings("perpendicular/", series)
+    yield from one_for_each(names, "spectrum_directional", directional, series)
+
+
+def shell_wavenumbers(series: SeriesReader) -> np.ndarray:
+    """The wavenumber of each shell: the centre n dk; for the shell about k = 0 the mean wavenumber
+    of its modes (0 if the mean flow is its only mode)."""
+    k = series.coordinates["k"]
+    return np.where(k > 0, k, series.coordinates.get("k_mean", k))
+
+
+def spectrum(
+    series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: bool = True
+) -> Figure:
+    """E(k), log-log, at up to six times; with `guide` also a line of slope -5/3 if the last has
+    about that slope."""
+    k = shell_wavenumbers(series)
+    each = at_times(series, name, k, labels)
+    result, axes, shown = plotted(each, r"wavenumber $k$", spectrum_of(name), "xy")
+    if not shown:
+        return result
+    shown = np.array(shown)
+    top = float(np.nanmax(shown))
+    first = float(k[k > 0][0])
+    reached = k[np.isfinite(shown).any(0)]
+    if len(reached) == 1:
+        axes.set_title(f"all energy is at $k = {reached[0]:.3g}$")
+    axes.set_xlim(first * 0.9, max(reached[-1] * 1.15, 10 * first))
+    highest = _guide(axes, k, shown[-1], np.nan_to_num(shown).max(0)) if guide else 0.0
+    lowest = min(float(np.nanmin(shown)) / 2, top * 1e-3)
+    axes.set_ylim(max(lowest, top * 1e-11), max(top, highest) * 2)
+    logarithmic(axes, "xy")
+    return result
+
+
+def _guide(axes: Axes, k: np.ndarray, last: np.ndarray, envelope: np.ndarray) -> float:
+    """Draws a line of slope -5/3 above all spectra, whose largest values are the `envelope`, if the
+    `last` spectrum extends well beyond the range of the line and has about that slope. Returns the
+    highest value of the line."""
+    ends = np.array([2.5, 12]) * k[k > 0][0]
+    inside = (k >= ends[0]) & (k <= ends[1])
+    if inside.sum() < 3 or k[-1] < 1.5 * ends[1] or not np.isfinite(last[inside]).all():
+        return 0.0
+    if not -2.6 < np.polyfit(np.log(k[inside]), np.log(last[inside]), 1)[0] < -1.0:
+        return 0.0
+    factor = 2.2 * (envelope[inside] * k[inside] ** (5 / 3)).max()
+    axes.plot(ends, factor * ends ** (-5 / 3), color="#444444", linewidth=1.0, linestyle="--")
+    middle = math.sqrt(ends.prod())
+    axes.annotate(
+        r"$k^{-5/3}$",
+        (middle, factor * middle ** (-5 / 3)),
+        xytext=(5, 4),
+        textcoords="offset points",
+        color="#444444",
+    )
+    return float(factor * ends[0] ** (-5 / 3))
+
+
+def power_spectrum(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """P(k) at up to six times; in an expanding background also, dashed in the colour of each time,
+    the prediction of linear theory: the first P(k) times (D(a) / D(a_first))^2."""
+    k = shell_wavenumbers(series)
+    first = series.one(name, 0)
+    of = as_words(name.removesuffix("density_power"))
+    x = labels.axis(r"wavenumber $k$", "wavenumber")
+    y = labels.axis(rf"{of}power spectrum $P(k)$", "volume")
+    result, axes, shown = plotted(at_times(series, name, k, labels), x, y, "xy")
+    if not shown:
+        return result
+    top = float(np.nanmax(shown))
+    dashed = {"linewidth": 1.0, "linestyle": "--"}
+    if labels.background is not None and len(shown) > 1:
+        start = labels.background.growth(labels.scale_factor(float(series.time[0])))
+        for row, colour, _ in drawn_rows(series, labels):
+            growth = labels.background.growth(labels.scale_factor(float(series.time[row]))) / start
+            linear = first * growth**2
+            there = (k > 0) & (linear > 1e-11 * top)
+            if row > 0:
+                axes.loglog(k[there], linear[there], color=colour, **dashed)
+        axes.add_line(Line2D([], [], color="black", label="linear growth", **dashed))
+        legend_beside(axes)
+    axes.set_ylim(max(float(np.nanmin(shown)) / 2, top * 1e-11), top * 3)
+    logarithmic(axes, "xy")
+    return result
+
+
+def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
+    """Whether the flow may have an inertial range at the last row's time; a laminar flow has
+    none."""
+    now = {
+        name: np.interp(series.time[-1], diagnostics["time"], v) for name, v in diagnostics.items()
+    }
+    if "kinetic_energy" in series.variables:
+        energy = series.one("kinetic_energy", -1)
+        if np.count_nonzero(energy > 1e-9 * energy.max()) <= 3:  # an ABC flow is in one shell
+            return False
+    cascades = {"kolmogorov_scale", "dissipation", "integral_scale"} <= now.keys()
+    if cascades:
+        unit = max(now["u_rms"], 1e-300) ** 3 / now["integral_scale"]
+        cascades = now["dissipation"] >= LEAST_DISSIPATION * unit
+    else:  # energy does not cascade to small scales
+        cascades = True
+    return bool(cascades and now.get("reynolds_taylor", 0.0) >= LEAST_REYNOLDS)
+
+
+def kolmogorov(
+    diagnostics: Diagnostics, times: float | np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Dissipation and Kolmogorov scale at `times`; None if the run lacks these columns."""
+    dissipation = diagnostics.get("viscous_dissipation", diagnostics.get("dissipation"))
+    if dissipation is None or "kolmogorov_scale" not in diagnostics:
+        return None
+    time = diagnostics["time"]
+    rate = np.asarray(np.interp(times, time, dissipation))
+    scale = np.asarray(np.interp(times, time, diagnostics["kolmogorov_scale"]))
+    usable = all((np.isfinite(v) & (v > 0)).all() for v in (rate, scale))
+    return (rate, scale) if usable else None
+
+
+def has_range(curve: DrawnCurve) -> bool:
+    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range, unlike a
+    laminar spectrum."""
+    inside = (curve.x > 0.01) & (curve.x < 0.3)
+    return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)
+
+
+def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
+    """k^(5/3) E(k) / rate^(2/3) against k eta, at the last time; with the level 1.6 of a Kolmogorov
+    range (Sreenivasan 1995) if the spectrum comes near it."""
+    k = shell_wavenumbers(series)
+    energy = series.one("kinetic_energy", -1)
+    values = np.maximum(k, 0) ** (5 / 3) * energy / rate ** (2 / 3)
+    shown = np.where(values > 1e-6, values, np.nan)
+    curve = DrawnCurve(k * eta, shown, PLAIN.moment(series.time[-1]))
+    levels = [(1.6, r"$C = 1.6$")] if has_range(curve) else []
+    return plotted([curve], *KOLMOGOROV_AXES, "xy", levels=levels)[0]
+
+
+def directional(series: SeriesReader, name: str) -> Figure:
+    """Spectra across and along the axis of the series, at the last time."""
+    axis = series.attributes.get("axis", "z")
+
+    def curve(direction: str, label: str, marker: str) -> DrawnCurve:
+        k = series.coordinates[f"k_{direction}"]
+        return DrawnCurve(k, series.one(f"{direction}/{name}", -1), label, how={"marker": marker})
+
+    across = curve("perpendicular", f"across {axis}", "o")
+    along = curve("parallel", f"along {axis}", "s")
+    x = r"wavenumber $k_\perp$, $k_\parallel$"
+    y = f"spectrum of {as_words(name)}"
+    return plotted([across, along], x, y, "xy", title=PLAIN.moment(series.time[-1]))[0]

@@ -1,0 +1,35 @@
+"""Transfer of energy between scales."""
+
+from matplotlib.figure import Figure
+
+from simulator.archive.series_file import SeriesReader
+from simulator.show.kinds.spectra import shell_wavenumbers
+from simulator.show.lines import Pictures, drawn_rows, legend_beside, level, logarithmic, panels
+from simulator.show.series_pictures import Diagnostics, draws, endings, one_for_each
+from simulator.show.style import Labels, as_words
+
+
+@draws("transfer")
+def transfer_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    names = endings("flux/", series)
+    return one_for_each(names, "transfer", transfer_and_flux, series, labels)
+
+
+def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """Two panels with k T(k) and the flux Pi(k), at up to six times."""
+    k = shell_wavenumbers(series)
+    inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
+    k = k[inside]
+    title = f"{as_words(name)}: transfer between scales"
+    words = r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$"
+    result, (upper, lower) = panels(*words, title=title, height=5.2)
+    for row, colour, label in drawn_rows(series, labels):
+        rate = series.one(f"transfer/{name}", row)[inside]
+        flux = series.one(f"flux/{name}", row)[inside]
+        upper.plot(k, k * rate, color=colour, linewidth=1.3)
+        lower.plot(k, flux, color=colour, linewidth=1.3, label=label)
+    level(upper)
+    level(lower)
+    logarithmic(lower, "x")
+    legend_beside(lower)
+    return result

@@ -1,0 +1,70 @@
+"""Finds the function that draws a kind of series; every module of `simulator.show.kinds` registers
+its own with `draws`."""
+
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from simulator.archive.series_file import SeriesReader
+from simulator.measure import KINDS, Curves
+from simulator.show import kinds
+from simulator.show.lines import Pictures, generic_pictures
+from simulator.show.style import Labels
+
+Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
+PictureMaker = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
+_MAKERS: dict[str, PictureMaker] = {}
+
+
+def draws(*names: str) -> Callable[[PictureMaker], PictureMaker]:
+    """Registers a function for these kinds of series. The function yields the names of the
+    pictures' files without their endings, and functions that build the figures."""
+
+    def register(maker: PictureMaker) -> PictureMaker:
+        _MAKERS.update(dict.fromkeys(names, maker))
+        return maker
+
+    return register
+
+
+@cache
+def _makers() -> Mapping[str, PictureMaker]:
+    for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}."):
+        import_module(module.name)
+    return _MAKERS
+
+
+def series_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    """The pictures of one series, which must have rows. If no function is registered, the kind's
+    `pictures` or `curves` describe them."""
+    name = series.path.stem
+    if (maker := _makers().get(name)) is not None:
+        return maker(series, labels, diagnostics)
+    if (kind := KINDS.get(name)) is None:
+        return generic_pictures(series, labels, Curves())
+    return kind.pictures(series, labels) or generic_pictures(series, labels, kind.curves)
+
+
+def variables_over(series: SeriesReader, *dimensions: str) -> list[str]:
+    return [name for name, axes in series.variables.items() if axes == dimensions]
+
+
+def endings(prefix: str, series: SeriesReader) -> list[str]:
+    """The parts of the names of variables after `prefix`."""
+    return [name.removeprefix(prefix) for name in series.variables if name.startswith(prefix)]
+
+
+def one_for_each(
+    names: Iterable[str],
+    stem: str,
+    build: Callable[..., Figure],
+    series: SeriesReader,
+    *more: object,
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """The pictures STEM_NAME, built by `build(series, NAME, *more)`."""
+    for name in names:
+        yield f"{stem}_{name}", partial(build, series, name, *more)
