@@ -99,10 +99,8 @@ def usable_name(name: str) -> str:
 # More than any run has; a double counts exactly up to 1e15.
 MOST_STEPS = 1e12
 MOST_EVENTS = 1e9
-SINGLE = (
-    1e-36,
-    1e36,
-)  # The range of single precision, reduced by a factor of about 100 at both ends.
+# The range of single precision, reduced by a factor of about 100 at both ends.
+SINGLE = (1e-36, 1e36)
 
 
 BLOCKS = "blocks"

@@ -200,14 +200,11 @@ class Filter(Search[Members]):
         square of (H - y) / error of their mean."""
 
         def analysis(members: State, weights: np.ndarray, data: Data) -> tuple[State, jax.Array]:
-            fields, history = (
-                {
-                    label: {n: self._mixed(n, f, weights) for n, f in tree.items()}
-                    for label, tree in trees.items()
-                }
-                for trees in ({"": members.fields}, members.history)
-            )
-            members = replace(members, fields=fields[""], history=history)
+            def mixed(fields: Fields) -> Fields:
+                return {name: self._mixed(name, field, weights) for name, field in fields.items()}
+
+            history = {label: mixed(fields) for label, fields in members.history.items()}
+            members = replace(members, fields=mixed(members.fields), history=history)
             number = sum((w > 0).sum() for _, w in data)
             return members, (self._off(members, data).mean(0) ** 2).sum() / jnp.maximum(number, 1)
 

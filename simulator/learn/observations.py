@@ -149,11 +149,11 @@ class ObservedRun:
 
     def prior_shells(self) -> dict[str, np.ndarray]:
         """By uncertain field, half the prior's variance in each shell."""
-        return {
-            name: freedom(self.simulation, name)
-            * np.asarray(jax.block_until_ready(self.shells(name, root)))
-            for name, root in self.background.root.items()
-        }
+        variances = {}
+        for name, root in self.background.root.items():
+            of_component = np.asarray(jax.block_until_ready(self.shells(name, root)))
+            variances[name] = freedom(self.simulation, name) * of_component
+        return variances
 
 
 def read_observations(

@@ -154,11 +154,9 @@ class Variational(Search[Iterate]):
             gradient: Control, optimiser: optax.OptState, xi: Control, scale: Scale
         ) -> tuple[Control, Any, jax.Array]:
             over = self._over_modes(scale)
-            update, optimiser = self.lbfgs.update(
-                {n: over[n] * g for n, g in gradient.items()},
-                optimiser,
-                {n: x / over[n] for n, x in xi.items()},
-            )
+            slopes = {n: over[n] * g for n, g in gradient.items()}
+            point = {n: x / over[n] for n, x in xi.items()}
+            update, optimiser = self.lbfgs.update(slopes, optimiser, point)
             way = self._constrained({n: over[n] * d for n, d in cast(Control, update).items()})
             return way, optimiser, optax.tree.real(optax.tree.vdot(gradient, way))
 
@@ -285,11 +283,12 @@ class Variational(Search[Iterate]):
     def echo(self, xi: Control, states: list[State], end: int) -> Control:
         """The adjoint of random residuals, whose covariance is the misfit's Gauss-Newton Hessian."""
         draw = host_generator(Stream.PROBE, 0)
-        noise = [
-            [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in self.data(last)]
-            for _, last in self.segments(end)
-        ]
-        return self.slopes(xi, states, end, noise)
+
+        def noise(last: int) -> Residuals:
+            weights = [weight for _, weight in self.data(last)]
+            return [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for w in weights]
+
+        return self.slopes(xi, states, end, [noise(last) for _, last in self.segments(end)])
 
     def curvature(self, xi: Control, states: list[State], end: int, way: Control) -> Control:
         """The product of the misfit's Gauss-Newton Hessian in `xi` with `way`: the adjoint of the

@@ -85,9 +85,8 @@ def paper_simulation(
     distributed over the devices."""
     jax.config.update("jax_enable_x64", True)  # as in every run; starts no backend
     on_paper = isinstance(devices, int)
-    if (
-        config.fft.backend == "auto" or on_paper
-    ):  # jaxDecomp's transforms cannot be traced without devices
+    # jaxDecomp's transforms cannot be traced without devices.
+    if config.fft.backend == "auto" or on_paper:
         usual = {"backend": FftSettings().backend}
         config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
     config = with_memory(config, "fast") if config.run.memory == "auto" else config

@@ -21,18 +21,12 @@ from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 T = TypeVar("T")
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
-NICE = sorted(
-    2**a * 3**b * 5**c
-    for a in range(16)
-    for b in range(4)
-    for c in range(3)
-    if 8 <= 2**a * 3**b * 5**c <= 65536
-)
+_PRODUCTS = (2**a * 3**b * 5**c for a in range(16) for b in range(4) for c in range(3))
+NICE = sorted(n for n in _PRODUCTS if 8 <= n <= 65536)
 """Numbers of points for which transforms are fast."""
 
-TYPICAL = (
-    14  # A step typically holds this many times its state; the search starts with this estimate.
-)
+# A step typically holds this many times its state; the search starts with this estimate.
+TYPICAL = 14
 LEAST_SHARE = 0.3
 USUAL_SHARE = {"cpu": 0.7, "gpu": 0.65}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
@@ -52,9 +46,8 @@ class Fitting:
         self._config = config
         self._machine = machine
         self._beside = beside
-        self._compiled: dict[
-            str, Step
-        ] = {}  # The last compiled step, by the name of its transform.
+        # The last compiled step, by the name of its transform.
+        self._compiled: dict[str, Step] = {}
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
         """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step

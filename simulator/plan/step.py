@@ -169,9 +169,8 @@ class Step:
         count = self._most
         config = self.config
         transform = self.simulation.transform
-        if (
-            config.fft.backend == JAXDECOMP
-        ):  # jaxDecomp does not pad, so every side must be divisible for all meshes
+        # jaxDecomp does not pad, so every side must be divisible for all meshes.
+        if config.fft.backend == JAXDECOMP:
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
         else:  # more devices may need pencils where fewer do not

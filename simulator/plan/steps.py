@@ -12,10 +12,8 @@ from simulator.errors import UserError
 from simulator.plan.abstract_run import paper_simulation, scaled, with_memory, with_shape
 from simulator.simulation.advance import rate_of
 
-COARSE = (
-    16,
-    32,
-)  # Points along the longest side of the grids on which the initial time step is computed.
+# Points along the longest side of the grids on which the initial time step is computed.
+COARSE = (16, 32)
 
 
 @dataclass(frozen=True)

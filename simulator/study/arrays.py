@@ -130,10 +130,8 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self._samples), self._size):
             samples = self._samples[first : first + self._size]
-            batch = {
-                name: np.stack(
-                    [array[int(run), start : start + self._frames] for run, start in samples]
-                )
-                for name, array in self._arrays.items()
-            } | {name: values[samples[:, 0]] for name, values in self._values.items()}
+            batch = {name: values[samples[:, 0]] for name, values in self._values.items()}
+            for name, array in self._arrays.items():
+                windows = [array[int(run), at : at + self._frames] for run, at in samples]
+                batch[name] = np.stack(windows)
             yield batch if self._single is None else batch[self._single]
