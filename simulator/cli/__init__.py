@@ -43,7 +43,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
     "cluster": {"submit": "run", "doctor": "doctor"},
-    "about": {"docs": "about", "cite": "about", "completion": "about", "bench": "bench"},
+    "about": {"docs": "about", "cite": "about", "bench": "bench"},
 }
 """The commands in the order of the help, each with its module in this package."""
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
@@ -51,6 +51,7 @@ GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
     "validate": "scripts/validate.py of the sources compares the program with exact solutions",
+    "completion": "simulator --help lists the commands, simulator COMMAND --help its options",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
 }
 """The commands of version 0.1 that are gone, each with its replacement."""

@@ -16,8 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
 from simulator.config import (
@@ -38,7 +36,7 @@ from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
-from simulator.study.arrays import Batches, SweepArray
+from simulator.study.arrays import SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
 from simulator.study.planned import PlannedSweep, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
@@ -151,35 +149,6 @@ class Sweep(PlannedSweep, Shown):
                 f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]"
             )
         return SweepArray(field, chosen)
-
-    def batches(
-        self,
-        fields: str | Sequence[str],
-        *,
-        size: int,
-        frames: int | None = None,
-        seed: int | None = None,
-        runs: str | Sequence[int] | None = None,
-    ) -> Batches:
-        """Batches of `size` samples as numpy arrays (sample, time, component, x, y, z), for
-        `fields` that is a name; for several names dicts of arrays by name, in which swept keys have
-        one value for each sample.
-
-        A sample is a window of `frames` consecutive frames of a run, by default all. The samples
-        come in the order of runs and times, with `seed` in random order, the same in every
-        iteration. `runs` and errors: see `array`."""
-        wanted = [fields] if isinstance(fields, str) else list(fields)
-        chosen = self._chosen(runs)
-        swept = set(self.swept)
-        arrays = {name: self.array(name, runs=runs) for name in wanted if name not in swept}
-        if not arrays:
-            raise UserError("batches: give the name of at least one field")
-        values = {
-            key: np.array([run.values.get(key) for run in chosen]) for key in wanted if key in swept
-        }
-        return Batches(
-            arrays, values, fields if isinstance(fields, str) else None, size, frames, seed
-        )
 
     def _chosen(self, runs: str | Sequence[int] | None) -> Sequence[SweepRun]:
         if isinstance(runs, str):
