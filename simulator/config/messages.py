@@ -137,7 +137,7 @@ def all_keys(settings: type[Settings], data: object, path: Path = ()) -> list[Pa
         keys.append(here)
         classes = _classes(information.annotation)
         value = data.get(name) if isinstance(data, Mapping) else None
-        chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
+        chosen = _chosen(classes, _kind_of(value))
         for cls in chosen:
             keys += all_keys(cls, value, here)
     return keys
@@ -170,9 +170,7 @@ def _block(
     block."""
     classes = _locate(path, settings, data, plain=True)[1]
     value = value_at(data, path)
-    cls = next(
-        iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None
-    )
+    cls = next(iter(_chosen(classes, _kind_of(value))), None)
     return cls, tuple(other for other in classes if other is not cls)
 
 
@@ -190,7 +188,7 @@ def _locate(
             continue  # one block in the place of a list of blocks
         classes = _classes(annotation)
         if len(classes) > 1:
-            chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
+            chosen = _chosen(classes, _kind_of(value))
             if not plain and chosen != classes and part in _kinds(chosen):
                 annotation = chosen[0]
                 continue
@@ -218,6 +216,10 @@ def _locate(
 
 def _chosen(classes: tuple[type[Settings], ...], kind: object) -> tuple[type[Settings], ...]:
     return tuple(cls for cls in classes if kind in _kinds((cls,))) or classes
+
+
+def _kind_of(value: object) -> object:
+    return value.get("kind") if isinstance(value, Mapping) else None
 
 
 def _kinds(classes: Iterable[type[Settings]]) -> list[str]:

@@ -242,6 +242,14 @@ class RunConfig(Shown, Settings):
                 )
         return self
 
+    def changed(self, **blocks: Mapping[str, Any]) -> Self:
+        """The configuration with other values of some keys, which are not validated again:
+        `config.changed(grid={"shape": (64, 64, 64)})`."""
+        update = {
+            name: getattr(self, name).model_copy(update=keys) for name, keys in blocks.items()
+        }
+        return self.model_copy(update=update)
+
     @property
     def places(self) -> Places:
         """The origins of the keys of this configuration."""

@@ -142,7 +142,7 @@ class Variational(Search[Iterate]):
         return partial(jax.jit(slopes), mean=self.background.mean, root=self.background.root)
 
     def _constrained(self, xi: Control) -> Control:
-        return {n: self.simulation.model.transforms[n].layout.constrain(x) for n, x in xi.items()}
+        return {n: self.layout(n).constrain(x) for n, x in xi.items()}
 
     @cached_property
     def _norm(self) -> Callable[[Control], jax.Array]:
@@ -163,7 +163,7 @@ class Variational(Search[Iterate]):
         return jax.jit(direction)
 
     def _over_modes(self, scale: Scale) -> Scale:
-        layouts = {name: self.simulation.model.transforms[name].layout for name in scale}
+        layouts = {name: self.layout(name) for name in scale}
         return {n: layouts[n].constrain(s[layouts[n].shell_numbers()]) for n, s in scale.items()}
 
     @cached_property
@@ -178,7 +178,7 @@ class Variational(Search[Iterate]):
         """The mean square of a control variable's independent numbers in each shell."""
 
         def shells(name: str, slopes: jax.Array) -> jax.Array:
-            layout = self.simulation.model.transforms[name].layout
+            layout = self.layout(name)
             modes, _ = layout.shell_modes()
             square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
             squares = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
@@ -337,7 +337,7 @@ class Variational(Search[Iterate]):
             first = prior.deviation(a)
             second = prior.deviation(b)
             for name, one in first.items():
-                layout = self.simulation.model.transforms[name].layout
+                layout = self.layout(name)
                 product = (one.conj() * second[name]).real.reshape(-1, *layout.shape).sum(0)
                 sums[name] = layout.shell_sum(product.astype(np.float64)) / 2
             return sums
@@ -351,7 +351,7 @@ class Variational(Search[Iterate]):
         return on_host
 
     def _weight(self, name: str) -> jax.Array:
-        layout = self.simulation.model.transforms[name].layout
+        layout = self.layout(name)
         return jnp.maximum(layout.weight(self.simulation.dtype), 1)
 
     def _scale(self, echo: Control) -> Scale:

@@ -192,7 +192,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         lines.append(
             f"suggested by simulator plan for {devices} {device_words(target, devices)}: {asked} ({why})"
         )
-    return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
+    return config.changed(slurm=wanted), lines
 
 
 def _devices(config: RunConfig, target: Machine, settings: dict[str, object]) -> int | None:

@@ -267,20 +267,15 @@ def _alike(key: Programs, mapping: Mapping[str, Any]) -> str:
 def _for_learning(config: RunConfig) -> RunConfig:
     """The configuration with fewer rows and small files, unless its file says otherwise: its
     snapshots become a data set."""
-    run = config.run
     output = config.output
-    snapshots = config.output.snapshots
+    changes: dict[str, Any] = {}
     ends = {"every": config.time.stop, "every_steps": None}
-    rows = {
-        name: getattr(output, name).model_copy(update=ends) for name in ("diagnostics", "spectra")
-    }
-    rows = {name: row for name, row in rows.items() if name not in output.model_fields_set}
-    if "index" not in snapshots.model_fields_set:
-        snapshots = snapshots.model_copy(update={"index": False})
-    if "sync" not in run.model_fields_set:
-        run = run.model_copy(update={"sync": False})
-    output = output.model_copy(update={"snapshots": snapshots, **rows})
-    return config.model_copy(update={"run": run, "output": output})
+    for name in {"diagnostics", "spectra"} - output.model_fields_set:
+        changes[name] = getattr(output, name).model_copy(update=ends)
+    if "index" not in output.snapshots.model_fields_set:
+        changes["snapshots"] = output.snapshots.model_copy(update={"index": False})
+    config = config.changed(output=changes)
+    return config if "sync" in config.run.model_fields_set else config.changed(run={"sync": False})
 
 
 def _overrides(assignment: Values, file: Path) -> list[Override]:
@@ -314,8 +309,7 @@ def _number(
             mistakes.append(_same(by_hash[hash_], assignment, places))
             continue
         index = known[hash_] if hash_ in known else next(following)
-        output = run.config.output.model_copy(update={"directory": folder / hash_})
-        config = run.config.model_copy(update={"output": output})
+        config = run.config.changed(output={"directory": folder / hash_})
         values = {
             key: value_at(run.whole, path)
             for key, path in identities.varied.items()
