@@ -85,16 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     spent = Stopwatch()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for name in (
-        "stdout",
-        "stderr",
-    ):  # Python sets a stream that the caller has closed (`>&-`) to None
+    # Python sets a stream that the caller has closed (`>&-`) to None
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # the name of a file need not be valid text
+            # the name of a file need not be valid text
+            stream.reconfigure(errors="backslashreplace")
     # XLA reads this when JAX is imported; it hides warnings about the compile cache, which mean nothing to a user.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:

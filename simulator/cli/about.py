@@ -14,10 +14,8 @@ from simulator.errors import UserError, did_you_mean
 from simulator.words import version_of
 
 FOLDER = Path(__file__).parents[1] / "docs"
-GENERATED = (
-    "reference/keys",
-    "reference/commands",
-)  # Pages that `keys_page` and `commands_page` generate.
+# Pages that `keys_page` and `commands_page` generate.
+GENERATED = ("reference/keys", "reference/commands")
 
 
 @cache

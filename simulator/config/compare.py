@@ -80,7 +80,7 @@ def programs(mapping: Mapping[str, Any]) -> str:
 
 
 def zero_or_number(item: object) -> Any:
-    """Which of both a float is, because zero often turns a term off; any other item."""
+    """ "zero" or "number" for a float, because zero often turns a term off; other items unchanged."""
     return ("zero", "number")[item != 0] if isinstance(item, float) else item
 
 

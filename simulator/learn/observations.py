@@ -84,7 +84,7 @@ Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind o
 class ObservedRun:
     """A run from a start of the prior, beside its observations."""
 
-    shown = 0  # The time of the observations that lie beside the recovered flow.
+    shown = 0  # The index of the observation time at which the report shows the recovered flow.
 
     def __init__(
         self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float

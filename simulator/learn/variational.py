@@ -1,14 +1,14 @@
-"""Strong-constraint 4D-Var: the start whose run fits the observations best, in the metric of the
-prior.
+"""Strong-constraint 4D-Var: finds the initial state whose run fits prior and observations best.
 
 J(xi) = |xi|^2 / 2 + sum over observations of ((H(state) - y) / error)^2 / 2, with the start mean +
 B^(1/2) xi (Le Dimet & Talagrand, Tellus A 38, 97 (1986); control variables of Lorenc, Q. J. R.
 Meteorol. Soc. 114, 205 (1988)).
 
-The run is cut at the times of the observations. The states there are held; a reverse run computes
-one segment after the other again (`differentiate.Gradient`), so that one compiled program serves
-windows of every length. The window grows step by step, because J has many minima if errors grow a
-lot (quasi-static: Pires, Vautard & Talagrand, Tellus A 48, 96 (1996))."""
+The run is divided at the times of the observations. The forward run stores the states there; the
+backward run computes each segment again (`differentiate.Gradient`), so that one compiled program
+serves windows of every length. Each window is twice as long as the one before, because J has many
+minima where errors grow by a large factor (quasi-static 4D-Var: Pires, Vautard & Talagrand, Tellus
+A 48, 96 (1996))."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -355,16 +355,17 @@ class Variational(Search[Iterate]):
         return jnp.maximum(layout.weight(self.simulation.dtype), 1)
 
     def _scale(self, echo: Control) -> Scale:
-        """The root of the posterior's variance relative to the prior by field and shell, as the
-        diagonal of the Hessian gives it, of which the squares of an `echo` are an estimate."""
+        """The square root of the posterior variance relative to the prior, by field and shell,
+        1 / sqrt(1 + G_ii). The squares of an `echo` estimate the diagonal G_ii of the Gauss-Newton
+        Hessian (Hutchinson)."""
         return {
             n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype)
             for n, k in self._per_number(echo).items()
         }
 
     def begin(self, xi: Control, end: int) -> Iterate:
-        """The first point in the window until the step `end`, in variables whose Hessian has the
-        diagonal one."""
+        """The first point in the window that ends at the step `end`. The variables are scaled so that
+        the diagonal of the Hessian is about 1."""
         cost, misfit, states = self.cost(xi, end)
         scale = self._scale(self.echo(xi, states, end))
         return Iterate(xi, self._gradient(xi, states, end), self.empty(xi), scale, cost, misfit)
@@ -373,14 +374,14 @@ class Variational(Search[Iterate]):
         return jax.tree.map(jnp.add, self.slopes(xi, states, end), xi)
 
     def empty(self, xi: Control) -> Any:
-        """The optimiser without memory. Its weights are double by default, in single runs too."""
+        """The initial state of L-BFGS. optax would keep the weights in double precision."""
         return jax.jit(self.lbfgs.init)(xi)._replace(
             weights_memory=jnp.zeros(MEMORY, self.simulation.dtype)
         )
 
     def descended(self, at: Iterate, end: int) -> Iterate | None:
-        """The next point; None if J falls no further. The line search runs on the host, where the
-        segments are called; those of optax would compile the whole window."""
+        """The next point; None if no step lowers J. The backtracking line search runs on the host,
+        which calls the segments; a line search of optax would compile the whole window."""
         way, optimiser, slope = self._direction(at.gradient, at.optimiser, at.xi, at.scale)
         if not float(slope) > 0:  # J was concave along an earlier step
             way, optimiser, slope = self._direction(at.gradient, self.empty(at.xi), at.xi, at.scale)
@@ -440,8 +441,8 @@ class Variational(Search[Iterate]):
         return None
 
     def recovered(self, at: Iterate, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
-        """The start, and the result: fit and spectra. Expected are the posterior's variance in the
-        Laplace approximation, and the misfit at its mean."""
+        """The recovered initial state, and the arrays of the result: fit and spectra, the posterior
+        variance in the Laplace approximation, and the expected misfit."""
         end = int(self.steps[-1])
         state = self.start(at.xi)
         misfits, states = self.misfits(at.xi, end)
@@ -473,12 +474,12 @@ def _is_smooth(leaf: jax.Array) -> bool:
 
 
 def _smooth(state: State) -> list[jax.Array]:
-    """The arrays of a state by which it can be differentiated."""
+    """The floating-point arrays of a state, with respect to which it can be differentiated."""
     return [leaf for leaf in jax.tree.leaves(state) if _is_smooth(leaf)]
 
 
 def _merged(state: State, smooth: list[jax.Array]) -> State:
-    """The state with these arrays in place of its smooth ones."""
+    """The state with its floating-point arrays replaced."""
     leaves, tree = jax.tree.flatten(state)
     replacements = iter(smooth)
     return jax.tree.unflatten(

@@ -58,8 +58,8 @@ def lines_of(plan: Plan) -> list[str]:
     for name, count, spent in (
         ("read and written", moved.bytes, took.arrays),
         ("sent to others", moved.sent, took.exchange),
-        (f"starts of kernels ({took.starts / took.all:.0%})", None, took.starts),
-        ("less what overlaps", None, took.overlapped),
+        (f"kernel launches ({took.starts / took.all:.0%})", None, took.starts),
+        ("minus overlap", None, took.overlapped),
         ("all", moved.bytes + moved.sent, took.all),
     ):
         lines.append(

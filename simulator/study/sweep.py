@@ -1,8 +1,10 @@
 """A sweep: its file, its runs and their folders.
 
 OUTPUT/NAME/plan.json       numbers, hashes and values of all runs, including those of earlier
-versions of the file OUTPUT/NAME/HASH/           an ordinary run folder for each run
-OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep"""
+                            versions of the file
+OUTPUT/NAME/HASH/           an ordinary run folder for each run
+OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
+"""
 
 import itertools
 import json
@@ -52,9 +54,8 @@ class Sweep(PlannedSweep, Shown):
     runs: tuple[SweepRun, ...]
     settings: SweepSettings
     sources: Mapping[str, str]  # The checksums of the files that describe the runs, by path.
-    earlier: tuple[
-        Mapping[str, Any], ...
-    ]  # Entries of plan.json for runs that are no longer in the file.
+    # Entries of plan.json for runs that are no longer in the file.
+    earlier: tuple[Mapping[str, Any], ...]
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. Raises UserError if there is none."""
