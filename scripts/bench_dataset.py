@@ -45,10 +45,8 @@ time: {stop: %r, dt: 0.005}
 precision: single
 output: {directory: out, snapshots: {every: 0.05}}
 """
-CASES = {
-    "planes": (50, 20, 0.1, FLOW),
-    "mhd": (10, 100, 0.05, MHD),
-}  # Runs, frames, interval of frames, base.
+# Runs, frames, interval of frames, base.
+CASES = {"planes": (50, 20, 0.1, FLOW), "mhd": (10, 100, 0.05, MHD)}
 STUDY = """\
 base: base.yaml
 name: bench

@@ -99,9 +99,8 @@ def main() -> None:
 
 def config_of(model: str, side: int, precision: str):
     file = Path(__file__).resolve().parents[1] / "configs" / f"{CONFIGS[model]}.yaml"
-    cfl = (
-        0.1 if model == "self_gravitating_gas" else 0.4
-    )  # coarse grids do not follow its shocks for long
+    # coarse grids do not follow its shocks for long
+    cfl = 0.1 if model == "self_gravitating_gas" else 0.4
     return load_config(
         file, [f"grid.shape={side},{side},{side}", f"precision={precision}", f"time.cfl={cfl}"]
     )

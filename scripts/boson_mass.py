@@ -20,12 +20,8 @@ from simulator import Simulation, differentiate, load_config
 from simulator.physics.models import outputs
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 
-TRUE, GUESS, STEPS, SHELLS = (
-    0.1,
-    0.095,
-    80,
-    9,
-)  # masses in 1e-22 eV; beyond, P(k) is 1e-6 of the largest
+# masses in 1e-22 eV; beyond, P(k) is 1e-6 of the largest
+TRUE, GUESS, STEPS, SHELLS = (0.1, 0.095, 80, 9)
 CASE = f"""
 model:
   kind: schrodinger_poisson

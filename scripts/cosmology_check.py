@@ -65,9 +65,8 @@ s = background.settings
 k = series.coordinates["k"]
 modes = series.coordinates["modes"]
 power = series["density_power"]
-held = (k > 0) & (
-    k < np.pi * config.grid.shape[0] / config.grid.box[0]
-)  # shells within the cube of modes
+# shells within the cube of modes
+held = (k > 0) & (k < np.pi * config.grid.shape[0] / config.grid.box[0])
 k = k[held]
 modes = modes[held]
 power = power[:, held]

@@ -16,7 +16,6 @@ from math import prod
 from simulator.config import RunConfig, load_config
 from simulator.errors import UserError
 from simulator.plan import machine
-from simulator.plan.abstract_run import with_shape
 from simulator.plan.fitting import (
     MOST_DEVICES,
     NICE,
@@ -84,7 +83,7 @@ def _points(
 ) -> Iterator[Point]:
     for devices, shape in cases:
         try:
-            step = step_on(with_shape(config, shape), machine, devices)
+            step = step_on(config.changed(grid={"shape": shape}), machine, devices)
         except UserError:
             continue  # the grid cannot be distributed over so many devices
         took = step_seconds(step.traffic, machine, devices)

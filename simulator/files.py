@@ -272,19 +272,17 @@ def reading(path: Path) -> Iterator[None]:
         raise OSError(None, f"cannot be read: {text}", str(path)) from error
 
 
-_MISTAKES = frozenset(
-    {
-        errno.EACCES,
-        errno.EEXIST,
-        errno.EISDIR,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.ENOTEMPTY,
-        errno.EPERM,
-        errno.EROFS,
-    }
+_MISTAKES = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.EPERM,
+    errno.EROFS,
 )
 """Errors of the system that another path or other permissions would avoid."""
 

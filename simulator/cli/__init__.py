@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
     "cluster": {"submit": "run", "doctor": "doctor"},
-    "about": {"docs": "about", "cite": "about", "completion": "about", "bench": "bench"},
+    "about": {"docs": "about", "cite": "about", "bench": "bench"},
 }
 """The commands in the order of the help, each with its module in this package."""
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
@@ -52,6 +52,7 @@ GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
     "validate": "scripts/validate.py of the sources compares the program with exact solutions",
+    "completion": "simulator --help lists the commands, simulator COMMAND --help its options",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
 }
 """The commands of version 0.1 that are gone, each with its replacement."""
@@ -85,16 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     spent = Stopwatch()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for name in (
-        "stdout",
-        "stderr",
-    ):  # Python sets a stream that the caller has closed (`>&-`) to None
+    # Python sets a stream that the caller has closed (`>&-`) to None
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # the name of a file need not be valid text
+            # the name of a file need not be valid text
+            stream.reconfigure(errors="backslashreplace")
     # XLA reads this when JAX is imported; it hides warnings about the compile cache, which mean nothing to a user.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:

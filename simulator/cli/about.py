@@ -1,4 +1,4 @@
-"""Finds or generates the pages of the documentation; the commands about the program: `docs`, `cite`, `completion`."""
+"""Finds or generates the pages of the documentation; the commands about the program: `docs`, `cite`."""
 
 import argparse
 import inspect
@@ -14,10 +14,8 @@ from simulator.errors import UserError, did_you_mean
 from simulator.words import version_of
 
 FOLDER = Path(__file__).parents[1] / "docs"
-GENERATED = (
-    "reference/keys",
-    "reference/commands",
-)  # Pages that `keys_page` and `commands_page` generate.
+# Pages that `keys_page` and `commands_page` generate.
+GENERATED = ("reference/keys", "reference/commands")
 
 
 @cache
@@ -238,28 +236,3 @@ def _methods() -> dict[str, str]:
     text = (FOLDER / "methods.bib").read_text()
     entries = re.findall(r"^% (.+)\n(@[\s\S]+?\n})$", text, re.MULTILINE)
     return {name: entry for names, entry in entries for name in names.split(", ")}
-
-
-@command(
-    "print a script that completes commands and options in a shell",
-    arg("shell", "the shell", choices=("bash", "zsh", "tcsh")),
-)
-def completion_command(args: argparse.Namespace) -> int:
-    """Print a script for bash, zsh or tcsh that completes commands and options. It needs the package shtab.
-
-    example: simulator completion bash
-    in ~/.bashrc: eval "$(simulator completion bash)"
-    """
-    from simulator.cli import build_parser
-
-    try:
-        import shtab  # pyright: ignore[reportMissingImports] - optional
-    except ImportError:
-        raise UserError(
-            "simulator completion needs the package shtab (pip install shtab)"
-        ) from None
-    parser = build_parser()
-    for action in parser._actions:  # shtab would leave out the commands, whose help is suppressed
-        action.help = None if action.choices else action.help
-    print(shtab.complete(parser, args.shell))
-    return 0

@@ -76,9 +76,8 @@ def plot_command(args: argparse.Namespace) -> int:
 
     known = ("diagnostics", *KINDS, "halos")
     for kind in args.what or ():
-        there = any(
-            (Path(run) / f"{kind}.h5").exists() for run in args.runs
-        )  # the series of a user's function
+        # the series of a user's function
+        there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
     picked = (

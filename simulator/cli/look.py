@@ -124,8 +124,12 @@ def environment_command(args: argparse.Namespace) -> int:
         "instead find halos of particles and cores of waves, for RUN/halos",
         action="store_true",
     ),
-    arg("--linking B", "distance of friends over that of particles (default 0.2)", type=float),
-    arg("--members N", "least number of particles in a halo (default 20)", type=int),
+    arg(
+        "--linking B",
+        "friends-of-friends linking length in mean spacings (default 0.2)",
+        type=float,
+    ),
+    arg("--members N", "smallest number of particles in a halo (default 20)", type=int),
 )
 def analyze_command(args: argparse.Namespace) -> int:
     """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write

@@ -31,9 +31,8 @@ def plan_command(args: argparse.Namespace) -> int:
     Python files that the configuration names are executed, with your permissions.
 
     example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100"""
-    os.environ.setdefault(
-        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
-    )  # JAX then loads its plugin without a driver
+    # JAX then loads its plugin without a driver
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import (

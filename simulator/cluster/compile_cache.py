@@ -88,15 +88,13 @@ def private_folder(folder: Path) -> Path:
     """Makes `folder`, for files that will be executed, if it is missing, and returns it. Raises
     OSError if this fails, or if users other than this one and root own the folder, its parent or a
     file in it, or may write there."""
-    mode = (
-        0o700 if os.geteuid() else 0o755
-    )  # every user may read a cache that root has made, as in a container
+    # every user may read a cache that root has made, as in a container
+    mode = 0o700 if os.geteuid() else 0o755
     folder.parent.mkdir(mode, parents=True, exist_ok=True)
     folder.mkdir(mode, exist_ok=True)
     check_private(folder.parent, sticky=stat.S_ISVTX)
-    if (
-        stat.S_IMODE(check_private(folder)) & 0o077
-    ):  # with mode 700 other users do not reach the files
+    # with mode 700 other users do not reach the files
+    if stat.S_IMODE(check_private(folder)) & 0o077:
         for path in folder.rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
                 check_private(path)

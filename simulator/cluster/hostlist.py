@@ -12,9 +12,8 @@ from math import prod
 
 from simulator.errors import shortened
 
-MOST = (
-    2**20
-)  # The largest number of hosts in a list: more than any machine has, but few enough to expand.
+# The largest number of hosts in a list: more than any machine has, but few enough to expand.
+MOST = 2**20
 
 
 def host_names(hostlist: str) -> list[str]:

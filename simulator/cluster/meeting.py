@@ -255,9 +255,8 @@ def attend(
     clock = _Lines(seconds)
     problem = ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
-    alone = (
-        allocation.source == "explicit" and allocation.local_processes == 1
-    )  # a terminal of its own
+    # a terminal of its own
+    alone = allocation.source == "explicit" and allocation.local_processes == 1
     speaks = (
         alone or allocation.process_id == 1 or (allocation.node == 1 and allocation.local_rank == 0)
     )

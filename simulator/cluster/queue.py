@@ -41,12 +41,8 @@ WORKING = frozenset(
     ]
 )
 """States of jobs whose processes may be alive."""
-_BEFORE = (
-    "PENDING",
-    "REQUEUED",
-    "CONFIGURING",
-    "RUNNING",
-)  # Tasks whose program may not have started.
+# Tasks whose program may not have started.
+_BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")
 _PATIENCE = 10.0  # Timeout of a query in seconds.
 _MAX_ARRAY_SIZE = 1001  # Slurm's default.
 

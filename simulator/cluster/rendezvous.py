@@ -105,9 +105,8 @@ def publish(folder: Path, name: str, place: Place) -> None:
     that fails."""
     path = folder / f"{_PREFIX}{name}"
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    for attempt in range(
-        10
-    ):  # jobs that meet in the same folder remove the folder while it is empty
+    # jobs that meet in the same folder remove the folder while it is empty
+    for attempt in range(10):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for old in (path, draft):  # left by a start that was killed

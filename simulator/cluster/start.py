@@ -196,9 +196,8 @@ def start(
         r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")
     )
     if chosen == "cpu" and not forced:  # _select refuses a number of the user that is too small
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the backend runs already (a notebook): _select takes its devices
+        # the backend runs already (a notebook): _select takes its devices
+        with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", each or _auto_cpu_devices(allocation, limit))
     try:
         present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")

@@ -85,9 +85,8 @@ REMOVES = {
 
 USUAL_CFL = 0.5  # The default CFL number, if integrator and dealiasing allow it.
 
-EVENT_TOLERANCE = (
-    1e-6  # An event that is within this fraction of dt from the end of a step is due there.
-)
+# An event that is within this fraction of dt from the end of a step is due there.
+EVENT_TOLERANCE = 1e-6
 
 
 class TimeSettings(Settings):
@@ -105,7 +104,7 @@ class TimeSettings(Settings):
     """In an expanding box, instead of cfl: the number of steps to stop, which aligned output
     divides further."""
     spacing: Literal["growth", "log_scale_factor"] | None = None
-    """What the steps divide equally: the linear growth factor D (the default) or ln a."""
+    """The quantity that steps divide evenly: the linear growth factor D (the default) or ln a."""
     max_dt: Duration | None = None
     """Upper limit of the time step that follows from cfl; required if the initial flow is at
     rest."""
@@ -134,9 +133,8 @@ class TimeSettings(Settings):
         return self
 
 
-MOST_DEVICES = (
-    2**20
-)  # Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
+# Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
+MOST_DEVICES = 2**20
 
 
 def _auto_or_count(value: object) -> Any:

@@ -30,17 +30,13 @@ class Difference(NamedTuple):
     change: Change
 
 
+FROZEN = ("model", "grid", "initial", "precision", "forcing", "particles")
+"""The blocks that determine the results of a run."""
 _CHANGES: Mapping[str, Change] = {
-    **dict.fromkeys(
-        ("model", "grid", "initial", "precision", "forcing", "particles"), Change.FROZEN
-    ),
+    **dict.fromkeys(FROZEN, Change.FROZEN),
     **dict.fromkeys(("name", "time", "output"), Change.CHANGEABLE),
     **dict.fromkeys(("output.directory", "devices", "fft", "run", "slurm"), Change.FREE),
 }
-
-
-FROZEN = tuple(block for block, change in _CHANGES.items() if change is Change.FROZEN)
-"""The blocks that determine the results of a run."""
 
 
 def classify(key: str) -> Change:
@@ -59,18 +55,11 @@ def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
     return [Difference(key, before.get(key), after.get(key), classify(key)) for key in keys]
 
 
-VARIED = (
-    "model",
-    "forcing",
-)  # Blocks whose numbers may differ between configurations that share programs.
+# Blocks whose numbers may differ between configurations that share programs.
+VARIED = ("model", "forcing")
 TIME_STEP = ("dt", "cfl", "max_dt")
-_APART = (
-    "name",
-    "output",
-    "initial",
-    "run",
-    "slurm",
-)  # Blocks on which a step does not depend, except `run.memory`.
+# Blocks on which a step does not depend, except `run.memory`.
+_APART = ("name", "output", "initial", "run", "slurm")
 
 
 def programs(mapping: Mapping[str, Any]) -> str:
@@ -91,7 +80,7 @@ def programs(mapping: Mapping[str, Any]) -> str:
 
 
 def zero_or_number(item: object) -> Any:
-    """Which of both a float is, because zero often turns a term off; any other item."""
+    """ "zero" or "number" for a float, because zero often turns a term off; other items unchanged."""
     return ("zero", "number")[item != 0] if isinstance(item, float) else item
 
 

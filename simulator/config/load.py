@@ -41,8 +41,8 @@ _KINDS = {
         "an assimilation: simulator assimilate FILE",
     ),
 }
-"""By what a file describes: the key that tells, what an empty file lacks, and what a file of this
-kind is."""
+"""The kinds of files: the key by which a kind is recognized, the text for an empty file, and the
+command for a file of another kind."""
 
 
 def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
@@ -223,7 +223,8 @@ class Mappings:
     """Turns configurations into mappings; blocks that several configurations share only once."""
 
     def __init__(self) -> None:
-        self._of: dict[int, tuple[Any, Any]] = {}  # The block is held, so that its id stays its.
+        # The block itself is stored, too, so that no other object gets its id.
+        self._of: dict[int, tuple[Any, Any]] = {}
 
     def of(self, config: RunConfig) -> dict[str, Any]:
         """See `as_mapping`. The blocks of the result are shared, too; do not change them."""

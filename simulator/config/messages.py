@@ -70,39 +70,45 @@ def _reworded(details: ErrorDetails, settings: type[Settings], data: object) -> 
 
 
 _BLOCK = "a block of keys is needed"
+_NEEDED = {
+    "float_type": "a number is needed",
+    "float_parsing": "a number is needed",
+    "int_type": "a whole number is needed",
+    "int_parsing": "a whole number is needed",
+    "int_from_float": "a whole number is needed",
+    "int_parsing_size": "a smaller whole number is needed",
+    "finite_number": "a finite number is needed",
+    "bool_type": "true or false is needed",
+    "bool_parsing": "true or false is needed",
+    "string_type": "text is needed (in quotes, where it looks like something else)",
+    "string_unicode": "text is needed",
+    "tuple_type": "a list is needed, e.g. [a, b]",
+    "list_type": "a list is needed, e.g. [a, b]",
+    "dict_type": _BLOCK,
+    "model_type": _BLOCK,
+    "model_attributes_type": _BLOCK,
+    "union_tag_not_found": _BLOCK,
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "at least {min_length} entries are needed",
+    "too_long": "at most {max_length} entries are allowed",
+}
+"""What a value has to be, by the type of pydantic's error."""
 
 
 def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:
     value = shown(details["input"])
-    context = details.get("ctx", {})
-    needed = {
-        **dict.fromkeys(("float_type", "float_parsing"), "a number is needed"),
-        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is needed"),
-        "int_parsing_size": "a smaller whole number is needed",
-        "finite_number": "a finite number is needed",
-        **dict.fromkeys(("bool_type", "bool_parsing"), "true or false is needed"),
-        "string_type": "text is needed (in quotes, where it looks like something else)",
-        "string_unicode": "text is needed",
-        **dict.fromkeys(("tuple_type", "list_type"), "a list is needed, e.g. [a, b]"),
-        **dict.fromkeys(
-            ("dict_type", "model_type", "model_attributes_type", "union_tag_not_found"), _BLOCK
-        ),
-        "greater_than": f"must be greater than {_limit(context, 'gt')}",
-        "greater_than_equal": f"must be at least {_limit(context, 'ge')}",
-        "less_than": f"must be less than {_limit(context, 'lt')}",
-        "less_than_equal": f"must be at most {_limit(context, 'le')}",
-        "too_short": f"at least {context.get('min_length')} entries are needed",
-        "too_long": f"at most {context.get('max_length')} entries are allowed",
-    }.get(details["type"])
-    if needed is None:
-        needed = details["msg"].replace("Input should", "should")
+    limits = {name: _limit(limit) for name, limit in details.get("ctx", {}).items()}
+    needed = _NEEDED.get(details["type"], "").format_map(limits)
+    needed = needed or details["msg"].replace("Input should", "should")
     if needed == _BLOCK and (kinds := _kinds(classes)):
         needed += f", e.g. {{kind: {nearest(details['input'], kinds) or kinds[0]}}}"
     return f"{needed}, not {value}"
 
 
-def _limit(context: Mapping[str, Any], name: str) -> str:
-    value = context.get(name)
+def _limit(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -131,7 +137,7 @@ def all_keys(settings: type[Settings], data: object, path: Path = ()) -> list[Pa
         keys.append(here)
         classes = _classes(information.annotation)
         value = data.get(name) if isinstance(data, Mapping) else None
-        chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
+        chosen = _chosen(classes, _kind_of(value))
         for cls in chosen:
             keys += all_keys(cls, value, here)
     return keys
@@ -164,9 +170,7 @@ def _block(
     block."""
     classes = _locate(path, settings, data, plain=True)[1]
     value = value_at(data, path)
-    cls = next(
-        iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None
-    )
+    cls = next(iter(_chosen(classes, _kind_of(value))), None)
     return cls, tuple(other for other in classes if other is not cls)
 
 
@@ -184,7 +188,7 @@ def _locate(
             continue  # one block in the place of a list of blocks
         classes = _classes(annotation)
         if len(classes) > 1:
-            chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
+            chosen = _chosen(classes, _kind_of(value))
             if not plain and chosen != classes and part in _kinds(chosen):
                 annotation = chosen[0]
                 continue
@@ -212,6 +216,10 @@ def _locate(
 
 def _chosen(classes: tuple[type[Settings], ...], kind: object) -> tuple[type[Settings], ...]:
     return tuple(cls for cls in classes if kind in _kinds((cls,))) or classes
+
+
+def _kind_of(value: object) -> object:
+    return value.get("kind") if isinstance(value, Mapping) else None
 
 
 def _kinds(classes: Iterable[type[Settings]]) -> list[str]:

@@ -99,10 +99,8 @@ def usable_name(name: str) -> str:
 # More than any run has; a double counts exactly up to 1e15.
 MOST_STEPS = 1e12
 MOST_EVENTS = 1e9
-SINGLE = (
-    1e-36,
-    1e36,
-)  # The range of single precision, reduced by a factor of about 100 at both ends.
+# The range of single precision, reduced by a factor of about 100 at both ends.
+SINGLE = (1e-36, 1e36)
 
 
 BLOCKS = "blocks"
@@ -243,6 +241,14 @@ class RunConfig(Shown, Settings):
                     f"has wavenumbers {lowest:.2g} to {highest:.2g}, whose squares {cure}",
                 )
         return self
+
+    def changed(self, **blocks: Mapping[str, Any]) -> Self:
+        """The configuration with other values of some keys, which are not validated again:
+        `config.changed(grid={"shape": (64, 64, 64)})`."""
+        update = {
+            name: getattr(self, name).model_copy(update=keys) for name, keys in blocks.items()
+        }
+        return self.model_copy(update=update)
 
     @property
     def places(self) -> Places:

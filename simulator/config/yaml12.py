@@ -18,9 +18,8 @@ from yaml.scanner import Scanner
 
 from simulator.errors import UserError, shortened, shown
 
-Path = tuple[
-    str | int, ...
-]  # The position of a value in a document: keys of mappings, indices of lists.
+# The position of a value in a document: keys of mappings, indices of lists.
+Path = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 MOST_NODES = 100_000
@@ -32,11 +31,11 @@ _NAMED = {
 }
 """Names for invisible characters in PyYAML's messages."""
 _CORE_SCHEMA = (
-    ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
-    ("bool", re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
-    ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"), "-+0123456789"),
-    ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), "-+.0123456789"),
-    ("float", re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), "-+."),
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
 )
 
 
@@ -45,7 +44,7 @@ class _Resolver(BaseResolver):
 
 
 for _name, _expression, _first in _CORE_SCHEMA:
-    _whole = re.compile(rf"(?:{_expression.pattern})\Z")
+    _whole = re.compile(rf"(?:{_expression})\Z")
     _Resolver.add_implicit_resolver(
         _TAG + _name, _whole, [*_first] + ([""] if _name == "null" else [])
     )
@@ -62,9 +61,8 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.count += 1
-        if (
-            self.count > MOST_NODES
-        ):  # refuse during the scan, which takes a minute for a million values
+        # Refuse during the scan, which takes a minute for a million values.
+        if self.count > MOST_NODES:
             mark = self.peek_event().start_mark
             raise ComposerError(None, None, f"more than {MOST_NODES} values", mark)
         return super().compose_node(parent, index)
@@ -224,7 +222,9 @@ class _Construction:
 
 
 def _matches(tag: str, text: str) -> bool:
-    return any(name == tag and expression.fullmatch(text) for name, expression, _ in _CORE_SCHEMA)
+    return any(
+        name == tag and re.fullmatch(expression, text) for name, expression, _ in _CORE_SCHEMA
+    )
 
 
 def _short(tag: str) -> str:
@@ -243,7 +243,7 @@ def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
     # Text that a YAML 1.2 reader would not read as text is quoted (PyYAML knows only the rules of
     # 1.1). Text with control characters and line ends gets double quotes, because PyYAML's single
     # quotes do not preserve these.
-    special = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
+    special = any(re.fullmatch(expression, value) for _, expression, _ in _CORE_SCHEMA)
     style = "'" if special else None if value.isprintable() else '"'
     return dumper.represent_scalar(_TAG + "str", str(value), style=style)
 

@@ -1,11 +1,12 @@
-"""Flows from observations: the file of `simulator assimilate`, and its work from the first look to
-the result.
+"""Recovers a flow from observations: the settings of `simulator assimilate`, and its output folder.
 
-OUTPUT/snapshots/00000000   the recovered flow: the start, or of an ensemble that at the last
-observation OUTPUT/run.yaml             the base configuration, started from it OUTPUT/history.csv
-a row for each iteration, or for each time of observations OUTPUT/result.npz           fit, spectra
-and uncertainty, from which the report is drawn OUTPUT/checkpoints/         everything on which the
-next iteration depends"""
+OUTPUT/snapshots/00000000   the recovered flow: the initial state, or with method: ensemble the
+                            state at the last observation
+OUTPUT/run.yaml             the base configuration, started from the recovered flow
+OUTPUT/history.csv          a row for each iteration, or for each time of observations
+OUTPUT/result.npz           fit, spectra and uncertainty, from which the report is drawn
+OUTPUT/checkpoints/         everything on which the next iteration depends
+"""
 
 import contextlib
 import os
@@ -82,31 +83,32 @@ class AssimilationSettings(Settings):
     output: OutputPath
     """The folder of the result; by default outputs/NAME."""
     method: Literal["variational", "ensemble"] = "variational"
-    """variational: the start whose run fits all observations (4D-Var). ensemble: the flow at the
-    last observation, from an ensemble that follows them (ensemble transform Kalman filter)."""
+    """variational: the initial state whose run fits all observations (4D-Var). ensemble: the flow at
+    the last observation (ensemble transform Kalman filter)."""
     observations: Annotated[tuple[ObservationSettings, ...], AfterValidator(_some)]
     background: BackgroundSettings
     """The prior of the start."""
     members: Annotated[Count, Field(ge=2)] = 40
-    """Of an ensemble, drawn from the background."""
+    """Number of members of the ensemble, which are drawn from the background."""
     inflation: Positive | None = None
     """The factor of the ensemble's variance before each analysis; by default chosen from the
     misfit, at least 1."""
     radius: Positive | None = None
-    """The distance at which an observation no longer changes an ensemble; by default a third of the
-    box's shortest side. Spectra and values of functions count everywhere."""
+    """Localization radius of the ensemble filter: observations at larger distances have no influence.
+    By default a third of the box's shortest side. Spectra and values of functions count
+    everywhere."""
     windows: Few = 4
-    """Of 4D-Var: number of windows, each twice as long as the one before; the last one has all
-    observations."""
+    """4D-Var: number of assimilation windows, each twice as long as the one before; the last one has
+    all observations."""
     iterations: Count = 30
-    """The most iterations in a window."""
+    """Largest number of iterations in a window."""
     tolerance: Positive = 2e-3
     """A window ends when an iteration lowers the cost by less than this part. All but the last one
     also end when the misfit is that of noise."""
     hessian_products: Count = 200
-    """Of 4D-Var: the most products with the Hessian for the expected error at the end; each takes as
-    long as two iterations, or less. The more values determine the start, the more products are
-    needed."""
+    """4D-Var: largest number of products with the Hessian, from which the expected error is estimated
+    at the end. Each takes at most as long as two iterations. More products are needed if the
+    observations determine more of the initial state."""
 
     @model_validator(mode="after")
     def _of_the_method(self) -> Self:
@@ -190,9 +192,6 @@ class Assimilating:
                 code = self._searched(search)
         return code
 
-    # ---- the folder
-    # ----------------------------------------------------------------------------------------
-
     def _record(self) -> dict[str, Any]:
         settings = self.settings.model_dump(mode="json", exclude_none=True, exclude=set(_FREE))
         config = {
@@ -230,9 +229,6 @@ class Assimilating:
                 replace_json(self.folder / RECORD, self._record())
                 self.log.open(self.folder / "run.log")
             yield
-
-    # ---- checkpoints
-    # ---------------------------------------------------------------------------------------
 
     def restored(self, like: State, simulation: Simulation) -> tuple[State, dict[str, Any]] | None:
         """The state of the newest good checkpoint, and its numbers; None if there is none."""
@@ -326,7 +322,7 @@ class Assimilating:
         state, result = search.recovered(at, self.log.say)
         if "expected_misfit" in result:
             self.log.say(
-                f"misfit {self.rows[-1]['misfit']:.4g}, of which {result['expected_misfit']:.4g} expected"
+                f"misfit {self.rows[-1]['misfit']:.4g} (expected {result['expected_misfit']:.4g})"
             )
         self._finish(search, state, result)
         return 0

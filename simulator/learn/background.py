@@ -27,14 +27,14 @@ from simulator.spectral.random import Stream, gaussian
 
 
 class BackgroundSettings(Settings):
-    """Either spectra or snapshots. Fields that they do not hold keep their initial condition."""
+    """The prior, from spectra or from snapshots. Other fields keep their initial condition."""
 
     spectrum: dict[str, InputPath] | None = None
     """Text files with two columns, k and E(k), by field: E dk adds up to the box mean of the square
     over 2."""
     snapshots: tuple[InputPath, ...] | None = None
-    """Runs, of which all snapshots count, or snapshots of the same flow at other times or with
-    other seeds."""
+    """Samples of the flow at other times or with other seeds: snapshots, or runs, whose snapshots
+    are all taken."""
     mean: Literal["zero", "initial", "snapshots"] = "zero"
     """The mean: zero, the initial condition of the base, or the mean of the snapshots."""
 
@@ -45,7 +45,7 @@ class BackgroundSettings(Settings):
                 "", "needs either spectrum or snapshots, e.g. {snapshots: [outputs/earlier]}"
             )
         if self.mean == "snapshots" and len(self.folders()) < 2:
-            raise wrong("mean", "is that of snapshots, of which two or more are needed")
+            raise wrong("mean", "of snapshots needs two snapshots or more")
         return self
 
     def folders(self) -> list[Path]:
@@ -65,8 +65,9 @@ class Prior:
     simulation: Simulation
 
     def fields(self, xi: Mapping[str, jax.Array]) -> Fields:
-        """The start with the control variables `xi`, (component, *modes), whose plain inner product
-        is the prior's: a coefficient that represents its conjugate too has half of the variance."""
+        """The initial state with the control variables `xi`, (component, *modes). Their plain inner
+        product is that of the prior, because a coefficient that also represents its conjugate gets
+        half of the variance."""
         deviation = self.deviation(xi)
         return {n: f + deviation[n] if n in deviation else f for n, f in self.mean.items()}
 
@@ -131,7 +132,7 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
 
 
 def freedom(simulation: Simulation, name: str) -> int:
-    """The independent components of a mode."""
+    """The number of independent components of a mode: one less for a solenoidal field."""
     lead = prod(simulation.model.shapes[name])
     model = simulation.model
     return lead - 1 if name in model.solenoidal else lead

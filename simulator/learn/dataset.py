@@ -2,9 +2,9 @@
 (Ohana et al., NeurIPS 2024; https://github.com/PolymathicAI/the_well), which
 `the_well.data.WellDataset(path=FOLDER)` reads.
 
-OUTPUT/NAME/dataset/data/train/NAME_0000.hdf5 ...   trajectories; likewise in valid/ and test/
-OUTPUT/NAME/dataset/stats.yaml                      mean, std and rms of the training fields and of
-their increments OUTPUT/NAME/dataset/dataset.json                    the runs of every file
+    OUTPUT/NAME/dataset/data/train/NAME_0000.hdf5 ...   trajectories; likewise in valid/ and test/
+    OUTPUT/NAME/dataset/stats.yaml      mean, std and rms of the training fields and increments
+    OUTPUT/NAME/dataset/dataset.json    the runs of every file
 
 All files depend on the runs only, and each appears whole or not at all: a data set that is
 continued after the process was killed has the same bytes. A file is streamed to the disk, frame by
@@ -179,9 +179,8 @@ class DatasetWriter:
         self._write_done()
         if not (self._folder / STATS).exists():
             total = _Statistics()
-            for name in filter(
-                _is_training, self._files
-            ):  # in the same order, however the runs ended
+            # in the same order, however the runs ended
+            for name in filter(_is_training, self._files):
                 total.include(self._statistics[name])
             replace_file(self._folder / STATS, dump_yaml(total.table()))
         return self._folder

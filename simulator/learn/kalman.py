@@ -5,11 +5,12 @@ With the deviations X' of m members from their mean x, those of (H(state) - y) /
 mean d, Y', and the inflation rho of the variance, A = ((m - 1) / rho + Y' Y'^T)^(-1) in the space
 of the members. Member i becomes x + sum over j of X'_j (w_j + W_ji), where w = -A Y' d and W = ((m
 - 1) A)^(1/2) is symmetric (Hunt, Kostelich & Szunyogh, Physica D 230, 112 (2007)). By default rho
-is what makes the spread explain d (Wang & Bishop, J. Atmos. Sci. 60, 1140 (2003)).
+is chosen so that spread and noise explain the mean square of d (Wang & Bishop, J. Atmos. Sci. 60,
+1140 (2003)).
 
-The weights of observations fall to zero at a radius (Gaspari & Cohn, Q. J. R. Meteorol. Soc. 125,
-723 (1999), eq. 4.10), since few members span few directions; w and W are computed on a lattice and
-interpolated linearly (Yang et al., ibid. 135, 251 (2009))."""
+Localization: the weights of observations fall to zero at a radius (Gaspari & Cohn, Q. J. R.
+Meteorol. Soc. 125, 723 (1999), eq. 4.10), since few members span few directions; w and W are
+computed on a lattice and interpolated linearly (Yang et al., ibid. 135, 251 (2009))."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,9 +70,6 @@ class Filter(Search[Members]):
         self._inflation = inflation
         self._radius = radius or min(simulation.grid.seen(simulation.grid.box)) / 3
 
-    # ---- the search
-    # ------------------------------------------------------------------------------------------
-
     def first(self) -> Members:
         """Members drawn from the prior, the same on any number of devices."""
 
@@ -130,8 +128,9 @@ class Filter(Search[Members]):
             "misfit": float(misfit),
             "inflation": float(row["inflation"]),
         }
-        said = f"time {at.done + 1} of {len(self.steps)}, t = {time:.4g}: misfit {row['forecast']:.4g} before, of "
-        said += f"which {row['expected']:.4g} expected, {row['misfit']:.4g} after"
+        before = f"misfit {row['forecast']:.4g} (expected {row['expected']:.4g})"
+        said = f"time {at.done + 1} of {len(self.steps)}, t = {time:.4g}: {before}, "
+        said += f"{row['misfit']:.4g} after the analysis"
         return Members(members, at.done + 1), row, said
 
     def recovered(self, at: Members, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
@@ -145,9 +144,6 @@ class Filter(Search[Members]):
                 jax.block_until_ready(self.shells(name, spread[name]))
             )
         return self.simulation.placed(state), result
-
-    # ---- forecast
-    # --------------------------------------------------------------------------------------------
 
     def _off(self, members: State, data: Data) -> jax.Array:
         """(H(state) - y) / error of every member, (member, value)."""
@@ -191,23 +187,17 @@ class Filter(Search[Members]):
 
         return jax.jit(forecast, out_shardings=self._places)
 
-    # ---- analysis
-    # --------------------------------------------------------------------------------------------
-
     @cached_property
     def _analysis(self) -> Any:
         """The compiled function (members, weights, data) -> the combined members, and the mean
         square of (H - y) / error of their mean."""
 
         def analysis(members: State, weights: np.ndarray, data: Data) -> tuple[State, jax.Array]:
-            fields, history = (
-                {
-                    label: {n: self._mixed(n, f, weights) for n, f in tree.items()}
-                    for label, tree in trees.items()
-                }
-                for trees in ({"": members.fields}, members.history)
-            )
-            members = replace(members, fields=fields[""], history=history)
+            def mixed(fields: Fields) -> Fields:
+                return {name: self._mixed(name, field, weights) for name, field in fields.items()}
+
+            history = {label: mixed(fields) for label, fields in members.history.items()}
+            members = replace(members, fields=mixed(members.fields), history=history)
             number = sum((w > 0).sum() for _, w in data)
             return members, (self._off(members, data).mean(0) ** 2).sum() / jnp.maximum(number, 1)
 

@@ -24,7 +24,7 @@ _CLOSE = 1e-6  # Relative to a range.
 
 @dataclass(frozen=True)
 class Rule:
-    """What the numbers of an array have to be, in the interval from `low` to `high`."""
+    """The condition on the numbers of an array: they lie in the interval from `low` to `high`."""
 
     low: float = -inf
     high: float = inf
@@ -35,8 +35,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a kind of observations holds: rules by name, and values with their numbers of components
-    (0: no axis of components)."""
+    """The arrays of a kind of observations: rules by name, and values with their numbers of
+    components (0: no axis of components)."""
 
     rules: Mapping[str, Rule]
     values: Mapping[str, int] = field(default_factory=dict)

@@ -41,6 +41,7 @@ from simulator.physics.models import Fields, State, outputs
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.simulation.simulation import Simulation
+from simulator.spectral.layout import Layout
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
@@ -83,7 +84,7 @@ Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind o
 class ObservedRun:
     """A run from a start of the prior, beside its observations."""
 
-    shown = 0  # The time of the observations that lie beside the recovered flow.
+    shown = 0  # The index of the observation time at which the report shows the recovered flow.
 
     def __init__(
         self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float
@@ -93,6 +94,10 @@ class ObservedRun:
         self.background = background
         self.dt = dt
         self.steps = np.unique(np.concatenate([one.steps for one in observed]))
+
+    def layout(self, field: str) -> Layout:
+        """The layout of the coefficients of a field."""
+        return self.simulation.model.transforms[field].layout
 
     def data(self, step: int) -> Data:
         """Values and weights of all observations at a step; zeros if there are none."""
@@ -132,7 +137,7 @@ class ObservedRun:
         by shell."""
 
         def shells(name: str, field: jax.Array) -> jax.Array:
-            layout = self.simulation.model.transforms[name].layout
+            layout = self.layout(name)
             return layout.shell_sum((abs(field) ** 2).reshape(-1, *layout.shape).sum(0)) / 2
 
         return jax.jit(shells, static_argnums=0)
@@ -142,18 +147,18 @@ class ObservedRun:
         the prior."""
         result: dict[str, np.ndarray] = {}
         for name in self.background.root:
-            layout = self.simulation.model.transforms[name].layout
+            layout = self.layout(name)
             spectrum = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
             result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": spectrum}
         return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
 
     def prior_shells(self) -> dict[str, np.ndarray]:
         """By uncertain field, half the prior's variance in each shell."""
-        return {
-            name: freedom(self.simulation, name)
-            * np.asarray(jax.block_until_ready(self.shells(name, root)))
-            for name, root in self.background.root.items()
-        }
+        variances = {}
+        for name, root in self.background.root.items():
+            of_component = np.asarray(jax.block_until_ready(self.shells(name, root)))
+            variances[name] = freedom(self.simulation, name) * of_component
+        return variances
 
 
 def read_observations(

@@ -173,8 +173,9 @@ def posterior(
         if used >= products or _scatter(variance, corrections) < _SCATTER:
             break
     mean = {n: sum(c[n] for c in corrections) / len(corrections) for n in prior}
+    variance = {n: np.maximum(variance[n] + mean[n], 0) for n in prior}
     return Posterior(
-        variance={n: np.maximum(variance[n] + mean[n], 0) for n in prior},
+        variance=variance,
         known=float(known.sum() + np.mean(freedoms)),
         eigenpairs=len(values),
         directions=len(corrections),

@@ -48,9 +48,8 @@ class StreamedRuns:
 
     fields: dict[str, jax.Array]
     time: np.ndarray  # The times of the frames, shape (time,).
-    runs: tuple[
-        SweepRun, ...
-    ]  # The runs in the order of the arrays; `run.values` are their swept values.
+    # The runs in the order of the arrays; `run.values` are their swept values.
+    runs: tuple[SweepRun, ...]
 
     def __getitem__(self, field: str) -> jax.Array:
         return self.fields[field]

@@ -1,14 +1,14 @@
-"""Strong-constraint 4D-Var: the start whose run fits the observations best, in the metric of the
-prior.
+"""Strong-constraint 4D-Var: finds the initial state whose run fits prior and observations best.
 
 J(xi) = |xi|^2 / 2 + sum over observations of ((H(state) - y) / error)^2 / 2, with the start mean +
 B^(1/2) xi (Le Dimet & Talagrand, Tellus A 38, 97 (1986); control variables of Lorenc, Q. J. R.
 Meteorol. Soc. 114, 205 (1988)).
 
-The run is cut at the times of the observations. The states there are held; a reverse run computes
-one segment after the other again (`differentiate.Gradient`), so that one compiled program serves
-windows of every length. The window grows step by step, because J has many minima if errors grow a
-lot (quasi-static: Pires, Vautard & Talagrand, Tellus A 48, 96 (1996))."""
+The run is divided at the times of the observations. The forward run stores the states there; the
+backward run computes each segment again (`differentiate.Gradient`), so that one compiled program
+serves windows of every length. Each window is twice as long as the one before, because J has many
+minima where errors grow by a large factor (quasi-static 4D-Var: Pires, Vautard & Talagrand, Tellus
+A 48, 96 (1996))."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -142,7 +142,7 @@ class Variational(Search[Iterate]):
         return partial(jax.jit(slopes), mean=self.background.mean, root=self.background.root)
 
     def _constrained(self, xi: Control) -> Control:
-        return {n: self.simulation.model.transforms[n].layout.constrain(x) for n, x in xi.items()}
+        return {n: self.layout(n).constrain(x) for n, x in xi.items()}
 
     @cached_property
     def _norm(self) -> Callable[[Control], jax.Array]:
@@ -154,18 +154,16 @@ class Variational(Search[Iterate]):
             gradient: Control, optimiser: optax.OptState, xi: Control, scale: Scale
         ) -> tuple[Control, Any, jax.Array]:
             over = self._over_modes(scale)
-            update, optimiser = self.lbfgs.update(
-                {n: over[n] * g for n, g in gradient.items()},
-                optimiser,
-                {n: x / over[n] for n, x in xi.items()},
-            )
+            slopes = {n: over[n] * g for n, g in gradient.items()}
+            point = {n: x / over[n] for n, x in xi.items()}
+            update, optimiser = self.lbfgs.update(slopes, optimiser, point)
             way = self._constrained({n: over[n] * d for n, d in cast(Control, update).items()})
             return way, optimiser, optax.tree.real(optax.tree.vdot(gradient, way))
 
         return jax.jit(direction)
 
     def _over_modes(self, scale: Scale) -> Scale:
-        layouts = {name: self.simulation.model.transforms[name].layout for name in scale}
+        layouts = {name: self.layout(name) for name in scale}
         return {n: layouts[n].constrain(s[layouts[n].shell_numbers()]) for n, s in scale.items()}
 
     @cached_property
@@ -180,7 +178,7 @@ class Variational(Search[Iterate]):
         """The mean square of a control variable's independent numbers in each shell."""
 
         def shells(name: str, slopes: jax.Array) -> jax.Array:
-            layout = self.simulation.model.transforms[name].layout
+            layout = self.layout(name)
             modes, _ = layout.shell_modes()
             square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
             squares = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
@@ -285,11 +283,12 @@ class Variational(Search[Iterate]):
     def echo(self, xi: Control, states: list[State], end: int) -> Control:
         """The adjoint of random residuals, whose covariance is the misfit's Gauss-Newton Hessian."""
         draw = host_generator(Stream.PROBE, 0)
-        noise = [
-            [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for _, w in self.data(last)]
-            for _, last in self.segments(end)
-        ]
-        return self.slopes(xi, states, end, noise)
+
+        def noise(last: int) -> Residuals:
+            weights = [weight for _, weight in self.data(last)]
+            return [(draw.standard_normal(w.shape) * (w > 0)).astype(w.dtype) for w in weights]
+
+        return self.slopes(xi, states, end, [noise(last) for _, last in self.segments(end)])
 
     def curvature(self, xi: Control, states: list[State], end: int, way: Control) -> Control:
         """The product of the misfit's Gauss-Newton Hessian in `xi` with `way`: the adjoint of the
@@ -338,7 +337,7 @@ class Variational(Search[Iterate]):
             first = prior.deviation(a)
             second = prior.deviation(b)
             for name, one in first.items():
-                layout = self.simulation.model.transforms[name].layout
+                layout = self.layout(name)
                 product = (one.conj() * second[name]).real.reshape(-1, *layout.shape).sum(0)
                 sums[name] = layout.shell_sum(product.astype(np.float64)) / 2
             return sums
@@ -352,20 +351,21 @@ class Variational(Search[Iterate]):
         return on_host
 
     def _weight(self, name: str) -> jax.Array:
-        layout = self.simulation.model.transforms[name].layout
+        layout = self.layout(name)
         return jnp.maximum(layout.weight(self.simulation.dtype), 1)
 
     def _scale(self, echo: Control) -> Scale:
-        """The root of the posterior's variance relative to the prior by field and shell, as the
-        diagonal of the Hessian gives it, of which the squares of an `echo` are an estimate."""
+        """The square root of the posterior variance relative to the prior, by field and shell,
+        1 / sqrt(1 + G_ii). The squares of an `echo` estimate the diagonal G_ii of the Gauss-Newton
+        Hessian (Hutchinson)."""
         return {
             n: (1 / jnp.sqrt(1 + k)).astype(self.simulation.dtype)
             for n, k in self._per_number(echo).items()
         }
 
     def begin(self, xi: Control, end: int) -> Iterate:
-        """The first point in the window until the step `end`, in variables whose Hessian has the
-        diagonal one."""
+        """The first point in the window that ends at the step `end`. The variables are scaled so that
+        the diagonal of the Hessian is about 1."""
         cost, misfit, states = self.cost(xi, end)
         scale = self._scale(self.echo(xi, states, end))
         return Iterate(xi, self._gradient(xi, states, end), self.empty(xi), scale, cost, misfit)
@@ -374,14 +374,14 @@ class Variational(Search[Iterate]):
         return jax.tree.map(jnp.add, self.slopes(xi, states, end), xi)
 
     def empty(self, xi: Control) -> Any:
-        """The optimiser without memory. Its weights are double by default, in single runs too."""
+        """The initial state of L-BFGS. optax would keep the weights in double precision."""
         return jax.jit(self.lbfgs.init)(xi)._replace(
             weights_memory=jnp.zeros(MEMORY, self.simulation.dtype)
         )
 
     def descended(self, at: Iterate, end: int) -> Iterate | None:
-        """The next point; None if J falls no further. The line search runs on the host, where the
-        segments are called; those of optax would compile the whole window."""
+        """The next point; None if no step lowers J. The backtracking line search runs on the host,
+        which calls the segments; a line search of optax would compile the whole window."""
         way, optimiser, slope = self._direction(at.gradient, at.optimiser, at.xi, at.scale)
         if not float(slope) > 0:  # J was concave along an earlier step
             way, optimiser, slope = self._direction(at.gradient, self.empty(at.xi), at.xi, at.scale)
@@ -441,8 +441,8 @@ class Variational(Search[Iterate]):
         return None
 
     def recovered(self, at: Iterate, say: Callable[[str], None]) -> tuple[State, dict[str, Any]]:
-        """The start, and the result: fit and spectra. Expected are the posterior's variance in the
-        Laplace approximation, and the misfit at its mean."""
+        """The recovered initial state, and the arrays of the result: fit and spectra, the posterior
+        variance in the Laplace approximation, and the expected misfit."""
         end = int(self.steps[-1])
         state = self.start(at.xi)
         misfits, states = self.misfits(at.xi, end)
@@ -474,12 +474,12 @@ def _is_smooth(leaf: jax.Array) -> bool:
 
 
 def _smooth(state: State) -> list[jax.Array]:
-    """The arrays of a state by which it can be differentiated."""
+    """The floating-point arrays of a state, with respect to which it can be differentiated."""
     return [leaf for leaf in jax.tree.leaves(state) if _is_smooth(leaf)]
 
 
 def _merged(state: State, smooth: list[jax.Array]) -> State:
-    """The state with these arrays in place of its smooth ones."""
+    """The state with its floating-point arrays replaced."""
     leaves, tree = jax.tree.flatten(state)
     replacements = iter(smooth)
     return jax.tree.unflatten(

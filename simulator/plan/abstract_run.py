@@ -57,14 +57,6 @@ def virtual_devices() -> list[Any]:
     return jax.local_devices(backend="cpu")[:COMPILED_FOR]
 
 
-def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
-    return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
-
-
-def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
-    return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
-
-
 def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
     """A shape with the proportions of `shape`, `longest` points along its longest side and at least
     `least` along the other sides; an axis of one point keeps one point."""
@@ -85,14 +77,13 @@ def paper_simulation(
     distributed over the devices."""
     jax.config.update("jax_enable_x64", True)  # as in every run; starts no backend
     on_paper = isinstance(devices, int)
-    if (
-        config.fft.backend == "auto" or on_paper
-    ):  # jaxDecomp's transforms cannot be traced without devices
-        usual = {"backend": FftSettings().backend}
-        config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
-    config = with_memory(config, "fast") if config.run.memory == "auto" else config
-    if isinstance(devices, int):
+    if on_paper:
         devices = [PaperDevice(i, platform=platform) for i in range(devices)]
+    # jaxDecomp's transforms cannot be traced without devices.
+    if config.fft.backend == "auto" or on_paper:
+        config = config.changed(fft={"backend": FftSettings().backend})
+    if config.run.memory == "auto":
+        config = config.changed(run={"memory": "fast"})
     config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})
     cluster = PaperCluster(devices, platform)
     return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)

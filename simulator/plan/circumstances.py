@@ -22,12 +22,11 @@ def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[
         if option in words:
             at = words.index(option)
             del words[at : at + 2]
+    checkout = git_state(Path(__file__).parent)
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "version": version_of(),
-        "commit": None
-        if (checkout := git_state(Path(__file__).parent)) is None
-        else checkout["commit"],
+        "commit": None if checkout is None else checkout["commit"],
         "processor": processor(),
         "cores": usable_cores(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

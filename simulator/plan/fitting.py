@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.abstract_run import scaled, with_memory, with_shape
+from simulator.plan.abstract_run import scaled
 from simulator.plan.machines import USABLE_MEMORY, Machine, target_of
 from simulator.plan.step import Step
 from simulator.simulation.compiling import ROOM
@@ -19,20 +19,15 @@ from simulator.simulation.placement import check_devices
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
 T = TypeVar("T")
+LOW = {"memory": "low"}  # Of the block `run`.
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
-NICE = sorted(
-    2**a * 3**b * 5**c
-    for a in range(16)
-    for b in range(4)
-    for c in range(3)
-    if 8 <= 2**a * 3**b * 5**c <= 65536
-)
+_PRODUCTS = (2**a * 3**b * 5**c for a in range(16) for b in range(4) for c in range(3))
+NICE = sorted(n for n in _PRODUCTS if 8 <= n <= 65536)
 """Numbers of points for which transforms are fast."""
 
-TYPICAL = (
-    14  # A step typically holds this many times its state; the search starts with this estimate.
-)
+# A step typically holds this many times its state; the search starts with this estimate.
+TYPICAL = 14
 LEAST_SHARE = 0.3
 USUAL_SHARE = {"cpu": 0.7, "gpu": 0.65}
 """The smallest and the usual ratio of the memory of a low-memory step to that of the fast step."""
@@ -52,21 +47,20 @@ class Fitting:
         self._config = config
         self._machine = machine
         self._beside = beside
-        self._compiled: dict[
-            str, Step
-        ] = {}  # The last compiled step, by the name of its transform.
+        # The last compiled step, by the name of its transform.
+        self._compiled: dict[str, Step] = {}
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
         """Whether a step fits; with `run.memory: auto`, whether the fast or the low-memory step
         fits."""
-        config = self._config if shape is None else with_shape(self._config, shape)
+        config = self._config if shape is None else self._config.changed(grid={"shape": shape})
         try:
             share = self._share(_step(config, self._machine, devices))
         except UserError:
             return False
         if share <= 1 or not may_be_low(config) or share * LEAST_SHARE > 1:
             return share <= 1
-        return self._share(_step(with_memory(config, "low"), self._machine, devices)) <= 1
+        return self._share(_step(config.changed(run=LOW), self._machine, devices)) <= 1
 
     def _share(self, step: Step) -> float:
         """The fraction of the available memory that a step takes; an estimate if it is clearly
@@ -108,7 +102,7 @@ def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
     step = _step(config, machine, devices)
     if not may_be_low(config) or surely_fits(step, machine) or step.memory <= usable(machine):
         return step
-    return _step(with_memory(config, "low"), machine, devices)
+    return _step(config.changed(run=LOW), machine, devices)
 
 
 def fewest_devices(
@@ -152,12 +146,11 @@ def largest_shape(
     3 and 5."""
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):
-        config = with_memory(config, "low")
+        config = config.changed(run=LOW)
         need = USUAL_SHARE[machine.platform] * need
     shape = config.grid.shape
     likely = max(shape) * (usable(machine) / need) ** (1 / len(shape))
-    shapes = [
-        s for n in reversed(NICE) if _shareable(with_shape(config, s := scaled(shape, n)), devices)
-    ]
+    candidates = (scaled(shape, n) for n in reversed(NICE))
+    shapes = [s for s in candidates if _shareable(config.changed(grid={"shape": s}), devices)]
     fits = partial(Fitting(config, machine, beside).fits, devices)
     return _first_that_fits(shapes, sum(max(s) > likely for s in shapes), fits) if shapes else None

@@ -32,9 +32,8 @@ class Machine:
     name: str
     platform: Platform
     memory: float  # Memory of one device in bytes.
-    bandwidth: (
-        float  # Bytes per second that a device reads and writes while all devices of a node work.
-    )
+    bandwidth: float
+    """Bytes per second that a device reads and writes while all devices of a node work."""
     per_node: int  # Number of devices per node.
     link: float  # Bytes per second that a device sends to others on its node.
     network: float  # Bytes per second that a node sends to others.

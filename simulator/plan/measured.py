@@ -18,7 +18,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings
 from simulator.errors import RunFailure, UserError
-from simulator.plan.abstract_run import prepare_virtual_devices, scaled, with_shape
+from simulator.plan.abstract_run import prepare_virtual_devices, scaled
 from simulator.plan.machines import Machine
 from simulator.plan.step import Step
 from simulator.simulation.advance import Until
@@ -105,9 +105,8 @@ def this_machine(
         keep_freed_memory(os.environ)  # as in every run
     used = tuple(present[:devices])
     shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)
-    smaller = with_shape(config, shape).model_copy(
-        update={"devices": DeviceSettings(count=len(used))}
-    )
+    smaller = config.changed(grid={"shape": shape})
+    smaller = smaller.model_copy(update={"devices": DeviceSettings(count=len(used))})
     try:
         cluster = Cluster(discover({}), platform, used)
         steps = TimedSteps(

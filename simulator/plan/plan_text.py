@@ -58,8 +58,8 @@ def lines_of(plan: Plan) -> list[str]:
     for name, count, spent in (
         ("read and written", moved.bytes, took.arrays),
         ("sent to others", moved.sent, took.exchange),
-        (f"starts of kernels ({took.starts / took.all:.0%})", None, took.starts),
-        ("less what overlaps", None, took.overlapped),
+        (f"kernel launches ({took.starts / took.all:.0%})", None, took.starts),
+        ("minus overlap", None, took.overlapped),
         ("all", moved.bytes + moved.sent, took.all),
     ):
         lines.append(
@@ -192,7 +192,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         lines.append(
             f"suggested by simulator plan for {devices} {device_words(target, devices)}: {asked} ({why})"
         )
-    return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
+    return config.changed(slurm=wanted), lines
 
 
 def _devices(config: RunConfig, target: Machine, settings: dict[str, object]) -> int | None:

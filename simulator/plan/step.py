@@ -19,7 +19,7 @@ from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.compare import Programs
 from simulator.physics.models import State, outputs
-from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
+from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
@@ -169,21 +169,19 @@ class Step:
         count = self._most
         config = self.config
         transform = self.simulation.transform
-        if (
-            config.fft.backend == JAXDECOMP
-        ):  # jaxDecomp does not pad, so every side must be divisible for all meshes
+        # jaxDecomp does not pad, so every side must be divisible for all meshes.
+        if config.fft.backend == JAXDECOMP:
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
         else:  # more devices may need pencils where fewer do not
             plan = cast(StagedTransform, transform).plan.name
-            fft = config.fft.model_copy(update={"decomposition": plan})
-            config = config.model_copy(update={"fft": fft})
+            config = config.changed(fft={"decomposition": plan})
             fewer = paper_simulation(config, count, self.platform).transform
             shape = tuple(
                 ceil(n / transform.physical.parts(axis)) * fewer.physical.parts(axis)
                 for axis, n in zip(transform.grid.axes, self.config.grid.shape, strict=True)
             )
-        return Step(with_shape(config, shape), count, self.platform, self.target)
+        return Step(config.changed(grid={"shape": shape}), count, self.platform, self.target)
 
 
 @dataclass(frozen=True)

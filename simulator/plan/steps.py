@@ -9,13 +9,11 @@ from simulator.archive.stored_state import RunInputs
 from simulator.config import RunConfig
 from simulator.config.blocks import FftSettings
 from simulator.errors import UserError
-from simulator.plan.abstract_run import paper_simulation, scaled, with_memory, with_shape
+from simulator.plan.abstract_run import paper_simulation, scaled
 from simulator.simulation.advance import rate_of
 
-COARSE = (
-    16,
-    32,
-)  # Points along the longest side of the grids on which the initial time step is computed.
+# Points along the longest side of the grids on which the initial time step is computed.
+COARSE = (16, 32)
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,8 @@ def _limited(config: RunConfig, count: int) -> int:
 def _start(config: RunConfig, shape: tuple[int, ...]) -> tuple[float, float]:
     """The rate (1/time) of the initial state that limits dt, on a grid of this shape, and the time
     of this state."""
-    config = with_memory(with_shape(config, shape), "fast").model_copy(
-        update={"fft": FftSettings()}
-    )
+    config = config.changed(grid={"shape": shape}, run={"memory": "fast"})
+    config = config.model_copy(update={"fft": FftSettings()})
     simulation = paper_simulation(config, jax.local_devices(backend="cpu")[:1], inputs=RunInputs())
     # Optimizations take longer than the execution of a program that runs once on few points.
     name = "jax_disable_most_optimizations"

@@ -77,9 +77,7 @@ class Traffic:
     sent: float  # Bytes that the device sends to others.
     exchanges: int  # Number of all-to-alls.
     kernels: int  # Number of routines that a GPU starts.
-    overlapped: float = (
-        0.0  # Bytes of `bytes` that a GPU reads and writes while it exchanges others.
-    )
+    overlapped: float = 0.0  # Bytes that a GPU reads and writes while it exchanges others.
     exchanged: tuple[Sent, ...] = ()
 
 
@@ -101,8 +99,8 @@ OVERLAPPED = {(False, 1): 0.44, (True, 1): 0.15, (False, 2): 0.60, (True, 2): 0.
 exchanged, by `run.memory: low` and the number of distributed axes; from the schedules of programs
 for 8 and 64 H100s."""
 SHORT = 0.6
-"""The same of exchanges in half precision, which end sooner, relative to longer exchanges; from the
-same programs."""
+"""The overlap of half-precision exchanges with computation, relative to that of exchanges in full
+precision, which take longer; from the same programs."""
 
 
 def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
@@ -137,14 +135,10 @@ def traffic(simulation: Simulation, platform: Literal["cpu", "gpu"]) -> Traffic:
     # On devices that exist only by name it is unknown whether modes of a user's equation grow, and
     # most do not.
     planes = 0.0 if simulation.model.linear_growth.unknown else counts.planes
-    return Traffic(
-        accessed,
-        planes + counts.sent,
-        exchanges,
-        PER_FFT * counts.ffts + PER_EXCHANGE * exchanges,
-        hidden * accessed,
-        tuple(Sent(size, *key) for key, size in exchanged.items()),
-    )
+    kernels = PER_FFT * counts.ffts + PER_EXCHANGE * exchanges
+    along_axes = tuple(Sent(size, *key) for key, size in exchanged.items())
+    sent = planes + counts.sent
+    return Traffic(accessed, sent, exchanges, kernels, hidden * accessed, along_axes)
 
 
 def _bytes(array: Any, shape: tuple[int, ...]) -> int:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -217,14 +218,13 @@ class _Run:
                 if output.trouble is None:
                     progress.update(moment)
 
+            def committed(folder: Path) -> None:
+                output.write(partial(self.state_file.committed, folder))
+
             with self.spent.on("compilation"):
                 ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
             output.use(ready)
-            calls = Calls(
-                progress=wake,
-                committed=lambda folder: output.write(lambda: self.state_file.committed(folder)),
-                alive=lambda: watchdog.feed("the last wake of the loop"),
-            )
+            calls = Calls(wake, committed, partial(watchdog.feed, "the last wake of the loop"))
             loop = Loop(
                 self.simulation, schedule, output, writer, watch, calls, ready[STEPS], self.spent
             )

@@ -112,9 +112,8 @@ class RunLock:
         finally:
             beside.unlink(missing_ok=True)
         now = (folder / LOCK).stat().st_mtime
-        for left in folder.glob(
-            f"{_BESIDE}*"
-        ):  # by starts that were killed while they tried to take the lock
+        # by starts that were killed while they tried to take the lock
+        for left in folder.glob(f"{_BESIDE}*"):
             with contextlib.suppress(FileNotFoundError):
                 if now - left.stat().st_mtime > stale_after:
                     left.unlink()

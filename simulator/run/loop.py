@@ -84,8 +84,8 @@ class Loop:
             leaving = finished or (reason is not None and moment.step > first)
             if moment.step > first or not continued:
                 saves = leaving or self._flags[Flag.CHECKPOINT_FILE]
-                asked = dict.fromkeys([*wall, *(["checkpoints"] if saves else [])])
-                further = tuple(name for name in asked if name not in due)
+                asked: list[str] = [*wall, *(["checkpoints"] if saves else [])]
+                further = tuple(name for name in dict.fromkeys(asked) if name not in due)
                 self._take(further, moment, further)
             self.watch.obey(self._flags)
             if leaving:

@@ -86,31 +86,30 @@ def prepare_folder(
 def _record_provenance(simulation: Simulation, choices: Choices, journal: Journal) -> None:
     cluster = simulation.cluster
     transform = simulation.transform
-    provenance.record_start(
-        simulation.config.output.directory,
-        provenance.collect(
-            choices.command or sys.argv,
-            os.environ,
-            devices={
-                "platform": cluster.platform,
-                "kind": cluster.devices[0].device_kind,
-                "count": len(cluster.devices),
-                "processes": cluster.num_processes,
-                "source": cluster.allocation.source,
-            },
-            mesh={
-                "axes": dict(transform.layout.mesh.shape),
-                "transform": transform.name,
-                "physical": str(transform.physical.spec),
-                "spectral": str(transform.layout.spec),
-                "order": transform.layout.order,
-                "kernels": described(transform.kernels, cluster.platform),
-                "choice": simulation.placement.chosen.measured,
-            },
-            environment_set=cluster.environment.made,
-        ),
-        journal,
+    devices = {
+        "platform": cluster.platform,
+        "kind": cluster.devices[0].device_kind,
+        "count": len(cluster.devices),
+        "processes": cluster.num_processes,
+        "source": cluster.allocation.source,
+    }
+    mesh = {
+        "axes": dict(transform.layout.mesh.shape),
+        "transform": transform.name,
+        "physical": str(transform.physical.spec),
+        "spectral": str(transform.layout.spec),
+        "order": transform.layout.order,
+        "kernels": described(transform.kernels, cluster.platform),
+        "choice": simulation.placement.chosen.measured,
+    }
+    content = provenance.collect(
+        choices.command or sys.argv,
+        os.environ,
+        devices=devices,
+        mesh=mesh,
+        environment_set=cluster.environment.made,
     )
+    provenance.record_start(simulation.config.output.directory, content, journal)
 
 
 def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:

@@ -41,9 +41,8 @@ from simulator.spectral import Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
-FEW = (
-    1 << 24
-)  # The largest number of modes of a field whose linear term is evaluated on a login node.
+# The largest number of modes of a field whose linear term is evaluated on a login node.
+FEW = 1 << 24
 
 
 def may_run(

@@ -85,8 +85,7 @@ class RunnableSimulation(Shown, Simulation):
         )
         output: Any = self.config.output
         others = tuple(python for python in output.python or () if python.series != settings.series)
-        output = output.model_copy(update={"python": (*others, settings)})
-        self.config = self.config.model_copy(update={"output": output})
+        self.config = self.config.changed(output={"python": (*others, settings)})
 
     def run(self, **options: Any) -> int:
         """Runs to the end with all output. Returns the exit code, which is 3 if the run was

@@ -119,9 +119,8 @@ class SignalFlags:
                 failure.console(),
                 b"interrupted a second time: ending at once; the last checkpoint stands\n",
             )
-            os._exit(
-                128 + signal.SIGINT
-            )  # the code that a shell reports for an interrupted program
+            # the code that a shell reports for an interrupted program
+            os._exit(128 + signal.SIGINT)
 
 
 class Watch:
@@ -149,15 +148,9 @@ class Watch:
         """The flags of this process, int32, in the order of `Flag`, followed by `wall`
         (`WallTimer.due`). The caller takes the maximum over all processes."""
         left = None if self._deadline is None else self._deadline - self._clock()
-        flags = [
-            self._signals.received,
-            self._asked("stop"),
-            self._asked("checkpoint"),
-            max(int(left), 1) if left is not None and left <= self._lead else 0,
-            int(failed),
-            *map(int, wall),
-        ]
-        return np.array(flags, dtype=np.int32)
+        ends = max(int(left), 1) if left is not None and left <= self._lead else 0
+        files = self._asked("stop"), self._asked("checkpoint")
+        return np.array([self._signals.received, *files, ends, failed, *wall], dtype=np.int32)
 
     def agreed(self, flags: np.ndarray) -> None:
         """Take note of the `flags` on which the processes have agreed."""

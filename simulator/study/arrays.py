@@ -1,6 +1,6 @@
-"""The snapshots of many runs as lazy arrays and as batches. Reading them needs no JAX."""
+"""The snapshots of many runs as lazy arrays. Reading them needs no JAX."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,60 +80,3 @@ class SweepArray(LazyArray):
                 f"{path}: no field {self.name!r} of shape {self.shape[2:]} as in the first snapshot"
             )
         return snapshot[self.name]
-
-
-class Batches:
-    """Batches of windows of `frames` consecutive frames of all runs, in the order of runs and
-    times, or shuffled by `seed`. Every iteration reads anew, in the same order; the last batch
-    holds the samples that remain."""
-
-    def __init__(
-        self,
-        arrays: Mapping[str, SweepArray],
-        values: Mapping[str, np.ndarray],
-        single: str | None,
-        size: int,
-        frames: int | None,
-        seed: int | None,
-    ) -> None:
-        """`values` has one value for each run. With `single` a batch is this array alone, else a
-        dict by name. Raises UserError if `size` or `frames` is not possible."""
-        runs, times = next(iter(arrays.values())).shape[:2]
-        if different := [
-            name for name, array in arrays.items() if array.shape[:2] != (runs, times)
-        ]:
-            raise UserError(
-                f"batches: {different[0]} has another number of frames than {next(iter(arrays))}"
-            )
-        self._arrays = arrays
-        self._values = values
-        self._single = single
-        self._frames = times if frames is None else frames
-        for key, value, most in (("size", size, None), ("frames", self._frames, times)):
-            if not isinstance(value, int | np.integer) or value < 1 or value > (most or value):
-                range_ = f"from 1 to {most}" if most else "above 0"
-                raise UserError(f"batches: {key} must be a whole number {range_}, not {value!r}")
-        self._size = size
-        windows = times - self._frames + 1
-        order = np.arange(runs * windows)
-        self._samples = np.stack(
-            np.divmod(
-                order if seed is None else np.random.default_rng(seed).permutation(order), windows
-            ),
-            1,
-        )
-
-    def __len__(self) -> int:
-        """The number of batches."""
-        return -(-len(self._samples) // self._size)
-
-    def __iter__(self) -> Iterator[Any]:
-        for first in range(0, len(self._samples), self._size):
-            samples = self._samples[first : first + self._size]
-            batch = {
-                name: np.stack(
-                    [array[int(run), start : start + self._frames] for run, start in samples]
-                )
-                for name, array in self._arrays.items()
-            } | {name: values[samples[:, 0]] for name, values in self._values.items()}
-            yield batch if self._single is None else batch[self._single]

@@ -64,7 +64,7 @@ def varied_numbers(config: RunConfig) -> dict[str, float]:
 def on_one_device(config: RunConfig) -> RunConfig:
     """The configuration of an ensemble: with `devices.count: auto` it runs on one device."""
     count = 1 if config.devices.count == "auto" else config.devices.count
-    return config.model_copy(update={"devices": config.devices.model_copy(update={"count": count})})
+    return config.changed(devices={"count": count})
 
 
 def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[SweepRun, ...]]:

@@ -171,14 +171,11 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
         )
         return CANNOT
     with SignalFlags() as signals:
-        threads = [
-            threading.Thread(
-                target=_run, args=(ensemble, i, config, signals, folder), name=folder.name
-            )
-            for i, (config, folder) in enumerate(zip(configs, folders, strict=True))
-        ]
-        for thread in threads:
-            thread.start()
+        threads = []
+        for number, (config, folder) in enumerate(zip(configs, folders, strict=True)):
+            arguments = (ensemble, number, config, signals, folder)
+            threads.append(threading.Thread(target=_run, args=arguments, name=folder.name))
+            threads[-1].start()
         for thread in threads:
             thread.join()
     cluster.close()

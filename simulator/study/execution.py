@@ -103,11 +103,9 @@ def _run(
         _say(
             f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}"
         )
-        work = (
-            _batches(sweep.runs if same_groups else runs, runs, jobs)
-            if batch
-            else [Group((run,)) for run in runs]
-        )
+        work = [Group((run,)) for run in runs]
+        if batch:
+            work = _batches(sweep.runs if same_groups else runs, runs, jobs)
         code = run_all(sweep, work, at_once=jobs, environ=os.environ)
     statuses = sweep.statuses()
     _say(f"{status_counts(statuses)}; {duration(time.monotonic() - began)}")
@@ -218,22 +216,25 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     resources, prologue = wishes(SlurmSettings(**settings), site_settings())
     index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
+    tasks = ranges([run.index - offset for run in runs])
+    setup = [
+        "# plan.json tells the run of this task",
+        f"set -- {folder} --index {index}",
+        'run=$("${simulator[@]}" status "$1" --folder-of "$3") || exit',
+    ]
+    about = [
+        f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
+        "Written by `simulator sweep submit`; a task that starts again continues its run.",
+    ]
     return script_of_job(
         sweep.name,
         sweep.folder,
         [*program(), "sweep"],
         resources,
-        array=ranges([run.index - offset for run in runs]) + (f"%{throttle}" if throttle else ""),
-        setup=[
-            "# plan.json tells the run of this task",
-            f"set -- {folder} --index {index}",
-            'run=$("${simulator[@]}" status "$1" --folder-of "$3") || exit',
-        ],
+        array=f"{tasks}%{throttle}" if throttle else tasks,
+        setup=setup,
         site=prologue,
-        about=[
-            f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
-            "Written by `simulator sweep submit`; a task that starts again continues its run.",
-        ],
+        about=about,
     )
 
 

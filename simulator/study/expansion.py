@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -62,14 +62,15 @@ def expand_blocks(blocks: Blocks, places: Places) -> list[Values]:
     if number > MOST_RUNS:
         expansion.wrong(("sweep",), f"has {number} runs; at most {MOST_RUNS} are possible")
     expansion.raise_mistakes()
-    runs = [
-        {key: value for part in parts for key, value in part.items()}
-        for parts in itertools.product(*factors)
-    ]
+    runs = [_merged(parts) for parts in itertools.product(*factors)]
     expansion.check_exclusive(runs)
     included = expansion.without_excluded(runs, blocks)
     expansion.raise_mistakes()
     return included
+
+
+def _merged(parts: Iterable[Values]) -> dict[str, Value]:
+    return {key: value for part in parts for key, value in part.items()}
 
 
 class _Expansion:
@@ -116,14 +117,11 @@ class _Expansion:
             )
             self.wrong(("sweep", "grid"), problem)
             return [{}]
-        places = itertools.product(*(range(len(values)) for values in grid.values()))
-        return [
-            {
-                key: self._value(grid[key][i], "sweep", "grid", key, i)
-                for key, i in zip(grid, place, strict=True)
-            }
-            for place in places
+        columns = [
+            [{key: self._value(value, "sweep", "grid", key, i)} for i, value in enumerate(values)]
+            for key, values in grid.items()
         ]
+        return [_merged(parts) for parts in itertools.product(*columns)]
 
     def _zipped(self, lists: Lists) -> list[Values]:
         first, *others = lists
@@ -134,14 +132,11 @@ class _Expansion:
                     f"has {count} values, but {first} has {length}; lists in zip have equal length"
                 )
                 self.wrong(("sweep", "zip", key), problem)
-        return [
-            {
-                k: self._value(values[i], "sweep", "zip", k, i)
-                for k, values in lists.items()
-                if i < len(values)
-            }
-            for i in range(length)
-        ]
+        points: list[dict[str, Value]] = [{} for _ in range(length)]
+        for key, values in lists.items():
+            for i, value in enumerate(values[:length]):
+                points[i][key] = self._value(value, "sweep", "zip", key, i)
+        return list(points)
 
     def _samples(self, sample: SampleSettings, zipped: int | None) -> list[Values]:
         """The points, as many as `zip` has values if it is given."""

@@ -51,10 +51,8 @@ class PlannedSweep:
         run."""
         values = [run.values for run in self.runs]
         first = self.runs[0].values
-        return (
-            tuple(k for k in self.swept if any(v.get(k) != first.get(k) for v in values))
-            or self.swept
-        )
+        different = (k for k in self.swept if any(v.get(k) != first.get(k) for v in values))
+        return tuple(different) or self.swept
 
     @property
     def common(self) -> str:
@@ -75,12 +73,12 @@ class PlannedSweep:
     def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
         """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected
         quantities. A key that a run lacks is None; quantities of unfinished runs are nan."""
-        return [
-            {"index": run.index, "run": run.hash, "state": str(status.stage)}
-            | {key: run.values.get(key) for key in self.swept}
-            | collect.collected(run.folder, self.collected, status)
-            for run, status in zip(self.runs, statuses or self.statuses(), strict=True)
-        ]
+        rows = []
+        for run, status in zip(self.runs, statuses or self.statuses(), strict=True):
+            name = {"index": run.index, "run": run.hash, "state": str(status.stage)}
+            values = {key: run.values.get(key) for key in self.swept}
+            rows.append(name | values | collect.collected(run.folder, self.collected, status))
+        return rows
 
 
 def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
@@ -98,14 +96,10 @@ def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
     file = Path(os.path.abspath(path))
     if str(file) not in sources or any(source_sum(Path(p)) != sources[p] for p in sources):
         return None
-    runs = [
-        PlannedRun(entry["index"], entry["hash"], entry["values"], folder / entry["hash"])
-        for entry in plan["runs"]
-        if entry["index"] not in plan["earlier"]
-    ]
-    return PlannedSweep(
-        file, settings.name, folder, runs, tuple(map(collect.parse, settings.collect))
-    )
+    present = [entry for entry in plan["runs"] if entry["index"] not in plan["earlier"]]
+    runs = [PlannedRun(**entry, folder=folder / entry["hash"]) for entry in present]
+    expressions = tuple(map(collect.parse, settings.collect))
+    return PlannedSweep(file, settings.name, folder, runs, expressions)
 
 
 def source_sum(path: Path) -> str:

@@ -102,11 +102,8 @@ def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if state is not None and state.state == "finished":
         return MemberStatus(MemberState.DONE, state, f"t = {state.time:g}, step {state.step}")
-    if (
-        record is not None
-        and record.code is None
-        and process_lives(record.host, record.pid, record.job_id)
-    ):
+    unended = record is not None and record.code is None
+    if unended and process_lives(record.host, record.pid, record.job_id):
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if queued is not None:
         return MemberStatus(MemberState.QUEUED, state, f"job {queued}")
@@ -130,11 +127,12 @@ def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
 
 def statuses_of(folders: Sequence[Path]) -> list[MemberStatus]:
     """The status of the runs in `folders`; queries Slurm once if any of them was submitted."""
-    jobs = {folder: job for folder in folders if (job := submitted_job(folder)) is not None}
-    queued = waiting_tasks({job.partition("_")[0] for job in jobs.values()}) if jobs else set()
+    tasks = [submitted_job(folder) for folder in folders]
+    arrays = {task.partition("_")[0] for task in tasks if task is not None}
+    waiting = waiting_tasks(arrays) if arrays else set()
     return [
-        status_of(folder, job if (job := jobs.get(folder)) in queued else None)
-        for folder in folders
+        status_of(folder, task if task in waiting else None)
+        for folder, task in zip(folders, tasks, strict=True)
     ]
 
 

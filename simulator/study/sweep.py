@@ -1,8 +1,10 @@
 """A sweep: its file, its runs and their folders.
 
 OUTPUT/NAME/plan.json       numbers, hashes and values of all runs, including those of earlier
-versions of the file OUTPUT/NAME/HASH/           an ordinary run folder for each run
-OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep"""
+                            versions of the file
+OUTPUT/NAME/HASH/           an ordinary run folder for each run
+OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
+"""
 
 import itertools
 import json
@@ -15,8 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
@@ -38,7 +38,7 @@ from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
-from simulator.study.arrays import Batches, SweepArray
+from simulator.study.arrays import SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
 from simulator.study.planned import PlannedSweep, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
@@ -54,9 +54,8 @@ class Sweep(PlannedSweep, Shown):
     runs: tuple[SweepRun, ...]
     settings: SweepSettings
     sources: Mapping[str, str]  # The checksums of the files that describe the runs, by path.
-    earlier: tuple[
-        Mapping[str, Any], ...
-    ]  # Entries of plan.json for runs that are no longer in the file.
+    # Entries of plan.json for runs that are no longer in the file.
+    earlier: tuple[Mapping[str, Any], ...]
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. Raises UserError if there is none."""
@@ -151,35 +150,6 @@ class Sweep(PlannedSweep, Shown):
                 f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]"
             )
         return SweepArray(field, chosen)
-
-    def batches(
-        self,
-        fields: str | Sequence[str],
-        *,
-        size: int,
-        frames: int | None = None,
-        seed: int | None = None,
-        runs: str | Sequence[int] | None = None,
-    ) -> Batches:
-        """Batches of `size` samples as numpy arrays (sample, time, component, x, y, z), for
-        `fields` that is a name; for several names dicts of arrays by name, in which swept keys have
-        one value for each sample.
-
-        A sample is a window of `frames` consecutive frames of a run, by default all. The samples
-        come in the order of runs and times, with `seed` in random order, the same in every
-        iteration. `runs` and errors: see `array`."""
-        wanted = [fields] if isinstance(fields, str) else list(fields)
-        chosen = self._chosen(runs)
-        swept = set(self.swept)
-        arrays = {name: self.array(name, runs=runs) for name in wanted if name not in swept}
-        if not arrays:
-            raise UserError("batches: give the name of at least one field")
-        values = {
-            key: np.array([run.values.get(key) for run in chosen]) for key in wanted if key in swept
-        }
-        return Batches(
-            arrays, values, fields if isinstance(fields, str) else None, size, frames, seed
-        )
 
     def _chosen(self, runs: str | Sequence[int] | None) -> Sequence[SweepRun]:
         if isinstance(runs, str):
@@ -298,20 +268,15 @@ def _alike(key: Programs, mapping: Mapping[str, Any]) -> str:
 def _for_learning(config: RunConfig) -> RunConfig:
     """The configuration with fewer rows and small files, unless its file says otherwise: its
     snapshots become a data set."""
-    run = config.run
     output = config.output
-    snapshots = config.output.snapshots
+    changes: dict[str, Any] = {}
     ends = {"every": config.time.stop, "every_steps": None}
-    rows = {
-        name: getattr(output, name).model_copy(update=ends) for name in ("diagnostics", "spectra")
-    }
-    rows = {name: row for name, row in rows.items() if name not in output.model_fields_set}
-    if "index" not in snapshots.model_fields_set:
-        snapshots = snapshots.model_copy(update={"index": False})
-    if "sync" not in run.model_fields_set:
-        run = run.model_copy(update={"sync": False})
-    output = output.model_copy(update={"snapshots": snapshots, **rows})
-    return config.model_copy(update={"run": run, "output": output})
+    for name in {"diagnostics", "spectra"} - output.model_fields_set:
+        changes[name] = getattr(output, name).model_copy(update=ends)
+    if "index" not in output.snapshots.model_fields_set:
+        changes["snapshots"] = output.snapshots.model_copy(update={"index": False})
+    config = config.changed(output=changes)
+    return config if "sync" in config.run.model_fields_set else config.changed(run={"sync": False})
 
 
 def _overrides(assignment: Values, file: Path) -> list[Override]:
@@ -345,8 +310,7 @@ def _number(
             mistakes.append(_same(by_hash[hash_], assignment, places))
             continue
         index = known[hash_] if hash_ in known else next(following)
-        output = run.config.output.model_copy(update={"directory": folder / hash_})
-        config = run.config.model_copy(update={"output": output})
+        config = run.config.changed(output={"directory": folder / hash_})
         values = {
             key: value_at(run.whole, path)
             for key, path in identities.varied.items()

@@ -15,15 +15,11 @@ if TYPE_CHECKING:
 def plan_lines(sweep: "Sweep") -> list[str]:
     """The table of the runs, and a line with the totals."""
     estimates = [run.estimate for run in sweep.runs]
-    table = [
-        {
-            "index": run.index,
-            **{key: run.values.get(key) for key in sweep.varied},
-            "folder": run.hash,
-        }
-        | {"state": size(needs.state), "steps": needs.steps, "cost": needs.cost}
-        for run, needs in zip(sweep.runs, estimates, strict=True)
-    ]
+    table = []
+    for run, needs in zip(sweep.runs, estimates, strict=True):
+        values = {key: run.values.get(key) for key in sweep.varied}
+        cost = {"state": size(needs.state), "steps": needs.steps, "cost": needs.cost}
+        table.append({"index": run.index, **values, "folder": run.hash, **cost})
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
     cost = (
@@ -46,16 +42,11 @@ def plan_lines(sweep: "Sweep") -> list[str]:
 def status_lines(sweep: PlannedSweep) -> list[str]:
     """One line per run, and the number of runs in each state."""
     statuses = sweep.statuses()
-    table = [
-        {
-            "index": run.index,
-            "run": sweep.label(run),
-            "folder": run.hash,
-            "state": str(s.stage),
-            "": s.detail,
-        }
-        for run, s in zip(sweep.runs, statuses, strict=True)
-    ]
+    table = []
+    for run, status in zip(sweep.runs, statuses, strict=True):
+        progress = {"state": str(status.stage), "": status.detail}
+        name = {"index": run.index, "run": sweep.label(run), "folder": run.hash}
+        table.append(name | progress)
     return [*as_text(table), *_common(sweep), "", f"{sweep.name}: {status_counts(statuses)}"]
 
 

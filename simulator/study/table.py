@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,8 @@ from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned_lines, brief
 
-SCALARS = (
-    "wall_time",
-    "steps",
-)  # Of a whole run: seconds over all its starts, and number of steps.
+# Of a whole run: seconds over all its starts, and number of steps.
+SCALARS = ("wall_time", "steps")
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
 _COMPARISONS = {
@@ -71,21 +70,20 @@ def _sem(time: np.ndarray, values: np.ndarray) -> float:
 
 def reduction_of(name: str) -> Callable[[np.ndarray, np.ndarray], float] | None:
     """The reduction with this name; `p95` is the 95th percentile of the rows."""
+    of_rows: Callable[[np.ndarray], Any] | None = _OF_ROWS.get(name)
     if (percentile := re.fullmatch(r"p(\d{1,2})", name)) is not None:
-        return lambda time, values: float(np.percentile(values, float(percentile[1])))
-    return _REDUCTIONS.get(name)
+        of_rows = partial(np.percentile, q=float(percentile[1]))
+    if of_rows is None:
+        return _OVER_TIME.get(name)
+    return lambda time, values: float(of_rows(values))
 
 
-_REDUCTIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "final": lambda time, values: float(values[-1]),
-    "first": lambda time, values: float(values[0]),
-    "min": lambda time, values: float(values.min()),
-    "max": lambda time, values: float(values.max()),
-    "mean": _mean,
-    "integral": _integral,
-    "std": lambda time, values: max(_mean(time, (values - _mean(time, values)) ** 2), 0.0) ** 0.5,
-    "sem": _sem,
-}
+def _std(time: np.ndarray, values: np.ndarray) -> float:
+    return max(_mean(time, (values - _mean(time, values)) ** 2), 0.0) ** 0.5
+
+
+_OF_ROWS = {"final": itemgetter(-1), "first": itemgetter(0), "min": np.min, "max": np.max}
+_OVER_TIME = {"mean": _mean, "integral": _integral, "std": _std, "sem": _sem}
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,10 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
         raise ValueError(f"{text!r} is not an expression; {_FORM}")
     reduction, formula, conditions = match.groups()
     if reduction_of(reduction) is None:
-        meant = did_you_mean(reduction, _REDUCTIONS)
+        known_names = [*_OF_ROWS, *_OVER_TIME]
+        meant = did_you_mean(reduction, known_names)
         raise ValueError(
-            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95"
+            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(known_names)}, p5, p95"
         )
     compared = []
     for part in (formula, *([] if conditions is None else [conditions])):
@@ -203,13 +202,8 @@ def collected(
     if state is not None and len(wanted) > 1:
         with suppress(FileNotFoundError):
             diagnostics = read_columns(folder / "diagnostics.csv", wanted)
-    known = dict(
-        zip(
-            SCALARS,
-            (state.seconds, float(state.step)) if state else (math.nan, math.nan),
-            strict=True,
-        )
-    )
+    scalars = (state.seconds, float(state.step)) if state else (math.nan, math.nan)
+    known = dict(zip(SCALARS, scalars, strict=True))
 
     def value(expression: Expression) -> float:
         if expression.reduction in known:
@@ -259,13 +253,9 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: object) -> Any:
     if _is_missing(value):
         return ""
-    return (
-        repr(value)
-        if isinstance(value, float)
-        else json.dumps(value)
-        if isinstance(value, list | dict)
-        else value
-    )
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _is_missing(value: object) -> bool:
@@ -274,11 +264,12 @@ def _is_missing(value: object) -> bool:
 
 def table_as_json(table: Sequence[Mapping[str, Any]]) -> str:
     """A list of objects, one per run; null for values that are missing or not finite."""
-    plain = [
-        {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}
-        for row in table
-    ]
+    plain = [{name: _finite_or_none(value) for name, value in row.items()} for row in table]
     return json.dumps(plain, indent=1) + "\n"
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
@@ -289,7 +280,9 @@ def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ())
         for i, name in enumerate(header)
         if {type(row[name]) for row in table} <= {int, float, type(None)}
     }
-    lines = [
-        ["-" if _is_missing(row[name]) else brief(row[name]) for name in header] for row in table
-    ]
+    lines = [[_text(row[name]) for name in header] for row in table]
     return aligned_lines([header, *lines], numeric)
+
+
+def _text(value: object) -> str:
+    return "-" if _is_missing(value) else brief(value)

@@ -1,9 +1,7 @@
-"""The commands `verify`, `doctor`, `completion`, `init` and `cite`, as the command line calls
+"""The commands `verify`, `doctor`, `init` and `cite`, as the command line calls
 them."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ from fault_support import flip
 from storage_support import grid, save
 
 from simulator.archive.shard import Dataset
-from simulator.cli import COMMANDS, main
+from simulator.cli import main
 from simulator.cli.case import cases_folder
 from simulator.config import load_config
 from simulator.study.sweep import open_sweep
@@ -122,30 +120,6 @@ def test_without_a_file_and_inside_a_job_and_refused(capsys, monkeypatch):
     assert shown.out == "" and shown.err.startswith(
         "command line: devices.count: 100 devices cannot share"
     )
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_words_are_completed(capsys):
-    pytest.importorskip("shtab")
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    cases = {
-        "simulator veri": ["verify"],
-        "simulator sweep sta": ["status"],
-        "simulator run --num-p": ["--num-processes"],
-        "simulator sweep retry x.yaml --fail": ["--failed"],
-        "simulator ": [*COMMANDS],
-    }
-    ask = "".join(
-        f'COMP_WORDS=({typed.rpartition(" ")[0]} "{typed.rpartition(" ")[2]}"); COMP_CWORD={typed.count(" ")}; '
-        'COMPREPLY=(); _shtab_simulator simulator "${COMP_WORDS[$COMP_CWORD]}"; echo "${COMPREPLY[@]}"\n'
-        for typed in cases
-    )
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True
-    )
-    assert not done.stderr
-    assert [line.split() for line in done.stdout.splitlines()] == list(cases.values())
 
 
 CASES = sorted(path.stem for path in cases_folder().glob("*.yaml"))

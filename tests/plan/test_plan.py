@@ -30,7 +30,6 @@ from simulator.plan import (
     this_machine,
 )
 from simulator.plan import step as module
-from simulator.plan.abstract_run import with_memory, with_shape
 from simulator.plan.fitting import (
     ERROR,
     NICE,
@@ -238,7 +237,7 @@ H100 = machine("h100")
 
 def least(config, devices: int, target: Machine) -> float:
     """Bytes of the step of low memory."""
-    return Step(with_memory(config, "low"), devices, target.platform).memory
+    return Step(config.changed(run={"memory": "low"}), devices, target.platform).memory
 
 
 @pytest.mark.parametrize("name", sorted(known_machines().keys() - {"epyc-9654"}))
@@ -257,7 +256,7 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name):
     programs = {asked for asked in proportional.asked if asked[-1] == "loop"}
 
     def at(n: int):
-        return with_shape(config, (n, n, n))
+        return config.changed(grid={"shape": (n, n, n)})
 
     fitting = [n for n in NICE if n <= 4096 and least(at(n), 4, target) <= usable(target)]
     assert largest == (max(fitting),) * 3
