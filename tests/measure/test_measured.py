@@ -30,8 +30,7 @@ def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -
     """The state with a constant vector added to a field."""
     layout = simulation.transform.layout
     field = state.fields[name]
-    zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-    shifted = field + np.where(np.asarray(zero), np.reshape(wind, (3, 1, 1, 1)), 0)
+    shifted = field + np.where(layout.zero, np.reshape(wind, (3, 1, 1, 1)), 0)
     return State(**{**vars(state), "fields": {**state.fields, name: layout.constrain(shifted)}})
 
 

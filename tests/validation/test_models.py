@@ -233,7 +233,7 @@ def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
     model = own.model
     layout = own.transform.layout
     means = {"velocity": jnp.array([1.5, 0.0, -0.4]).reshape(3, 1, 1, 1), "dye": 0.8}
-    zero = layout.k_squared() == 0
+    zero = layout.zero
     fields = {
         n: jnp.where(zero, means[n], f) if n in means else f for n, f in own.state.fields.items()
     }
