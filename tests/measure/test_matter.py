@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE
 from numpy.testing import assert_allclose
+from peers.collectives import collectives
 from scipy.integrate import quad
 from tiers import slow
 
@@ -18,7 +19,6 @@ from simulator.archive.series_recorder import measured_series
 from simulator.measure.profiles import profile_edges
 from simulator.physics.models.cosmology import Background
 from simulator.spectral import Grid
-from simulator.spectral.collectives import collectives
 
 # 14 planes of y on 4 devices: two of padding.
 GRID = ("grid.shape=16,14,12", "grid.box=2*pi,6,5")

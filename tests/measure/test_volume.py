@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from peers.collectives import collectives
 
 from simulator.measure.volume import Camera, TransferFunction, Volume
 from simulator.spectral import Grid, make_transform
-from simulator.spectral.collectives import collectives
 
 LINEAR = TransferFunction(((0.0, (1.0, 0.5, 0.25), 0.0), (1.0, (1.0, 0.5, 0.25), 0.1)))
 """Absorption in proportion to values between 0 and 1."""

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from peers.collectives import collectives
 from run_support import CASE, ROOT, free_port, simulation, write_case
 from tiers import slow
 
 from simulator import Simulation, differentiate
 from simulator.errors import UserError
 from simulator.physics.models import outputs
-from simulator.spectral.collectives import collectives
 from simulator.spectral.random import gaussian
 
 DT = 0.01

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from peers.collectives import KINDS, collectives
 from run_support import CASE, simulation, write_case
 from tiers import slow
 
@@ -16,7 +17,6 @@ from simulator import Simulation
 from simulator.errors import UserError
 from simulator.physics.models import State
 from simulator.simulation.advance import Until
-from simulator.spectral.collectives import KINDS, collectives
 
 VISCOSITIES = np.array([0.05, 0.02, 0.1, 0.01])
 AMPLITUDES = (1.0, 0.5, 2.0, 1.5)
