@@ -7,7 +7,8 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-from gravity_cases import CLUMPS, GAS, WAVE, measured, modes, stepped
+from flow_support import measured
+from gravity_cases import CLUMPS, GAS, WAVE, modes, stepped
 from storage_support import save
 from tiers import slow
 
