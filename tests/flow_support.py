@@ -58,9 +58,10 @@ def compiled_step(simulation: Simulation) -> Callable[[State, float], State]:
     return simulation._compiled_step
 
 
-def measured(simulation: Simulation, state: State) -> dict[str, float]:
-    """The row of diagnostics.csv for a state."""
-    return {name: float(value) for name, value in simulation.diagnostics(state).items()}
+def measured(simulation: Simulation, state: State | None = None) -> dict[str, float]:
+    """The row of diagnostics.csv for a state, by default that of the simulation."""
+    row = simulation.diagnostics(simulation.state if state is None else state)
+    return {name: float(value) for name, value in row.items()}
 
 
 def values(simulation: Simulation, state: State) -> np.ndarray:

@@ -112,10 +112,6 @@ def modes(run: Simulation, name: str) -> dict[tuple[int, int, int], np.ndarray]:
     return found
 
 
-def measured(run: Simulation, state: State | None = None) -> dict[str, float]:
-    return {k: float(v) for k, v in run.diagnostics(run.state if state is None else state).items()}
-
-
 def by_id(particles: Any) -> dict[str, np.ndarray]:
     """All records in the order of the ids, which have to be 0, 1, 2, ..."""
     ids = np.asarray(particles.id)

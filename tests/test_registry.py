@@ -113,7 +113,7 @@ CONFIG = """
 model: {kind: navier_stokes, viscosity: 0.1}
 grid: {shape: [8, 8, 8]}
 initial: {kind: abc}
-time: {stop: 1, dt: 0.1, max_steps: 2}
+time: {stop: 1, dt: 0.1, max_steps: 2, integrator: rk2}
 devices: {platform: cpu, count: 1}
 output: {directory: out, diagnostics: {every_steps: 1}, cubes: {every_steps: 1}, means: {every_steps: 1}}
 """

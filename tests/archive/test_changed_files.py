@@ -213,6 +213,12 @@ ENTRIES = (
 )
 
 
+def sealed(content: dict[str, Any]) -> bytes:
+    """The bytes of a manifest with these other entries, and a checksum that fits."""
+    body = (json.dumps(content, indent=1).removesuffix("\n}") + ",\n").encode()
+    return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
+
+
 def altered_manifest(data: bytes, rng: np.random.Generator) -> bytes:
     """The manifest with an entry changed or removed, and a checksum that fits."""
     content = json.loads(data)
@@ -226,8 +232,7 @@ def altered_manifest(data: bytes, rng: np.random.Generator) -> bytes:
         del at[last]
     else:
         at[last] = ENTRIES[rng.integers(len(ENTRIES))]
-    body = (json.dumps(content, indent=1).removesuffix("\n}") + ",\n").encode()
-    return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
+    return sealed(content)
 
 
 def components(folder: Path) -> dict[str, np.ndarray]:
@@ -268,7 +273,6 @@ def test_a_bad_dtype_in_a_manifest_is_one_line(tmp_path):
     content = json.loads(path.read_bytes())
     content["fields"]["velocity"]["dtype"] = "O"
     del content["manifest_xxh3"]
-    body = (json.dumps(content, indent=1).removesuffix("\n}") + ",\n").encode()
-    path.write_bytes(body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode())
+    path.write_bytes(sealed(content))
     with pytest.raises(RunFailure, match=r"manifest.json: .*dtype 'O' is no type of numbers"):
         open_snapshot(folder)

@@ -34,11 +34,15 @@ KNOWN = {
 SPRAY = "{kind: cosmological, amplitude: 900, index: -1.5, order: 1}"
 
 
-def run_of(units: str, start: str, *overrides: str, devices: int = 1):
+def text_of(units: str, start: str) -> str:
     text = RUN.replace("UNITS", units).replace("START", start)
     for name, value in KNOWN[units].items():
         text = text.replace(name, value)
-    return simulation(text, *overrides, devices=devices)
+    return text
+
+
+def run_of(units: str, start: str, *overrides: str, devices: int = 1):
+    return simulation(text_of(units, start), *overrides, devices=devices)
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +147,7 @@ def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
 def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
     path = tmp_path / "start.hdf5"
     path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
-    text = RUN.replace("UNITS", "mpc_h_km_s_msun_h").replace(
-        "START", f"{{kind: gadget, path: {path}}}"
-    )
-    for name, value in KNOWN["mpc_h_km_s_msun_h"].items():
-        text = text.replace(name, value)
-    config = write_case(tmp_path, text)
+    config = write_case(tmp_path, text_of("mpc_h_km_s_msun_h", f"{{kind: gadget, path: {path}}}"))
     steps = ("time={stop: 0.01, dt: 0.005}", "devices.count=1")
     assert simulate(config, tmp_path / "run", *steps) == 0
     path.rename(tmp_path / "elsewhere.hdf5")

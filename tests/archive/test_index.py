@@ -182,14 +182,6 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
         file[found] = np.zeros(shape)
     assert wrong(sharded) == {path.name: ALTERED}  # HDF5 has cut off the checksum
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
-    rng = np.random.default_rng(8)
-    good = path.read_bytes()
-    for bit in rng.integers(8 * len(good), size=50).tolist():
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << (bit % 8)
-        path.write_bytes(bad)
-        assert wrong(sharded) == {path.name: ALTERED}, bit
-    assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
     with h5py.File(path, "r", locking=False) as file:
         assert file[found].is_virtual
         assert_array_equal(file[found][...], np.asarray(open_snapshot(sharded)["p"]))

@@ -34,7 +34,7 @@ CONFIG = """
 model: {kind: navier_stokes, viscosity: 0.1}
 grid: {shape: [9, 8, 8]}
 initial: {kind: abc}
-time: {stop: 1, dt: 0.1, max_steps: 2}
+time: {stop: 1, dt: 0.1, max_steps: 2, integrator: rk2}
 devices: {platform: cpu, count: 2}
 output:
   directory: out

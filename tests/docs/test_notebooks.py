@@ -211,7 +211,9 @@ SESSIONS = {
     ),
     "tutorials/recover_flow.md": Session(
         {
-            1: COMMAND.format(repr("run flow.yaml initial.seed=2 --output outputs/other"))
+            # The expected error, for which the page takes 200 products, is no part of its promise.
+            1: "open('recover.yaml', 'a').write('hessian_products: 4\\n')\n"
+            + COMMAND.format(repr("run flow.yaml initial.seed=2 --output outputs/other"))
             + COMMAND.format(repr("assimilate recover.yaml"))
         },
         [{"error": "error"}],
@@ -274,7 +276,8 @@ def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path):
         wanted = session.wanted[kernel] if kernel < len(session.wanted) else {}
         asked = ", ".join(f"{key!r}: plain({code})" for key, code in wanted.items())
         outputs = executed([*cells[first:last], f"{PLAIN}\nprint(json.dumps({{{asked}}}))"], desk)
-        values |= json.loads(outputs[-1][-1]["text"])
+        printed = [o["text"] for o in outputs[-1] if o.get("name") == "stdout"]
+        values |= json.loads("".join(printed))  # in as many pieces as the kernel has flushed
     session.check(values)
 
 

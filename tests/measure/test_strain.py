@@ -136,6 +136,6 @@ def test_the_mean_of_a_dissipation_rate_is_its_column():
     pairs = [["dye", "dye_dissipation_rate"], ["dye_gradient_magnitude", "dissipation_rate"]]
     simulation = configured("joint_histograms", pairs=pairs)
     got = row(simulation, "joint_histograms")
-    columns = measured(simulation, simulation.state)
+    columns = measured(simulation)
     assert got["dye_dissipation_rate_mean"] == pytest.approx(columns["dye_dissipation"], rel=1e-12)
     assert got["dissipation_rate_mean"] == pytest.approx(columns["viscous_dissipation"], rel=1e-12)

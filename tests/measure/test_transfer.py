@@ -201,7 +201,7 @@ def test_magnetic_spectra_and_scalar_fluxes_add_up():
     """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the
     cross-helicity."""
     simulation, found, rows = started("mhd")
-    columns = columns_of(simulation, simulation.state)
+    columns = columns_of(simulation)
     width = found["cospectra"].attributes["shell_width"]
     spectra = rows["spectra"]
     others = rows["cospectra"]
@@ -221,9 +221,7 @@ def test_magnetic_spectra_and_scalar_fluxes_add_up():
         for i, axis in enumerate("xyz"):
             total = rows["cospectra"][f"{name}_flux_{axis}"].sum() * width
             assert total == pytest.approx((u[i] * (theta - theta.mean())).mean(), abs=1e-14)
-    assert total == pytest.approx(
-        columns_of(simulation, simulation.state)["buoyancy_flux"], rel=1e-12
-    )
+    assert total == pytest.approx(columns_of(simulation)["buoyancy_flux"], rel=1e-12)
 
 
 def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
@@ -277,7 +275,7 @@ return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 
     vortical, compressive, quantum = (
         rows["cospectra"][f"{name}_energy"].sum() * width for name in names
     )
-    columns = columns_of(simulation, simulation.state)
+    columns = columns_of(simulation)
     total = vortical + compressive + quantum
     assert vortical + compressive == pytest.approx(columns["kinetic_energy"], abs=1e-12 * total)
     assert quantum == pytest.approx(columns["quantum_energy"], abs=1e-12 * total)

@@ -164,7 +164,7 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
     states = [last(marched(s, 0.01, 1)) for s in (ours, theirs)]
     for name in ("velocity", "dye"):
         assert abs(np.asarray(states[0].fields[name] - states[1].fields[name])).max() < 1e-14
-    one, other = (measured(s, s.state)["subgrid_dissipation"] for s in (ours, theirs))
+    one, other = (measured(s)["subgrid_dissipation"] for s in (ours, theirs))
     assert other == pytest.approx(one, rel=1e-12)
     assert "pressure" not in outputs.derived_fields(theirs.model)
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import by_id
-from gravity_cases import by_id as in_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -94,7 +93,7 @@ def test_devices_do_not_matter(layout):
         seen = jax.jit(Sampler(t, "cubic_spline").__call__)(
             coefficients(t, function), particles.records["position"]
         )
-        return in_order(particles.with_records({"seen": seen}))["seen"]
+        return by_id(particles.with_records({"seen": seen}))["seen"]
 
     # Transforms on other numbers of devices differ by round-off.
     assert_allclose(values(layout), values("one device"), rtol=0, atol=1e-14)

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gravity_cases import WAVE, measured, stepped
+from flow_support import measured
+from gravity_cases import WAVE, stepped
 from tiers import slow
 
 from simulator.physics.initial.soliton import radial_ground_state

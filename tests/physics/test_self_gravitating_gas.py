@@ -7,7 +7,8 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-from gravity_cases import CLUMPS, GAS, measured, stepped
+from flow_support import measured
+from gravity_cases import CLUMPS, GAS, stepped
 from tiers import slow, slow_but
 
 from simulator.physics.models.tendency import tendency

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from simulator.archive.series_file import Series, SeriesReader, Table
 
@@ -33,3 +35,13 @@ def write_series(
     for step, (time, values) in enumerate(rows):
         series.extend([(step, time, values)])
     return SeriesReader(series.path)
+
+
+def legend_texts(axes: Axes) -> list[str]:
+    """What the legend of a picture says, line by line."""
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def dashed_lines(axes: Axes) -> list[Line2D]:
+    """Lines of theory, which are dashed."""
+    return [line for line in axes.lines if line.get_linestyle() == "--"]

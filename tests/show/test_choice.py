@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
-from run_files import write_series, write_table
+from run_files import legend_texts, write_series, write_table
 from storage_support import XYZ, grid, save
 
 from simulator.archive.open_run import open_run
@@ -173,7 +173,7 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
         assert np.isnan(curve.get_ydata()[0]), "k = 0 is no point of a logarithmic axis"
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(1.6 + 0.16 / 3**0.5)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+    assert legend_texts(axes) == [
         "viscosity = 0.01",
         "viscosity = 0.02",
     ]
@@ -247,7 +247,7 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers(tmp_path):
     # An axis without 0 has a gap there, and a legend without what it cannot show.
     parts = {"kinetic_energy": np.exp(t) - 1, "potential_energy": -np.ones(30)}
     (axes,) = time_series({"time": t, "energy": np.exp(t), **parts}).axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["total", "kinetic"]
+    assert legend_texts(axes) == ["total", "kinetic"]
     assert np.isnan(axes.get_lines()[1].get_ydata()[0]) and axes.get_ylim()[0] > 1e-3
     for magnetic, scale in (
         (1e-6, "log"),
@@ -317,7 +317,7 @@ def test_points_are_joined_along_the_parameter_and_words_stand_at_ticks():
     assert_array_equal(single.get_xydata(), [[0.01, 1], [0.1, 4]])
     assert_array_equal(double.get_xydata(), [[0.1, 5]])
     assert (axes.get_xlabel(), axes.get_xscale()) == (r"viscosity $\nu$", "log")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["single", "double"]
+    assert legend_texts(axes) == ["single", "double"]
     assert axes.get_ylim()[0] == 0
     (axes,) = against(VISCOSITY, RunQuantity("max.dissipation", [4, 5, 1, 2])).axes
     assert axes.lines[0].get_linestyle() == "None"  # points of several parameters

@@ -4,7 +4,7 @@ is legible."""
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from run_files import write_series
+from run_files import dashed_lines, legend_texts, write_series
 from test_plots import assert_legible, built
 
 from simulator.archive.series_file import SeriesReader
@@ -69,8 +69,8 @@ def test_a_profile_with_its_soliton(tmp_path, model):
     figure = built(density_profile, profiles, "density", labels)
     assert_legible(figure)
     axes = figure.axes[0]
-    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
-    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    dashed = dashed_lines(axes)
+    legend = legend_texts(axes)
     if model["kind"] == "self_gravitating_gas":
         assert not dashed
         return
@@ -92,11 +92,11 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     figure = built(power_spectrum, series, "density_power", Labels(model))
     assert_legible(figure)
     axes = figure.axes[0]
-    dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    dashed = [line for line in dashed_lines(axes) if len(line.get_xdata())]
     assert len(dashed) == 2
     assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
     still = built(power_spectrum, series, "density_power", Labels(WAVES))
-    assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
+    assert not dashed_lines(still.axes[0])
 
 
 def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
@@ -127,7 +127,7 @@ def test_the_density_of_the_only_component_is_drawn_once(tmp_path):
     drawn = {path.stem for path in plot_run(tmp_path).files}
     assert drawn == {"spectrum_density_power", "lightcone_dark_matter_density"}
     _, axes, _ = plotted([DrawnCurve(k, np.nan * k, "nothing"), DrawnCurve(k, k, "all")], "k", "y")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["all"]
+    assert legend_texts(axes) == ["all"]
 
 
 def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor_which_needs_no_jax():
@@ -206,7 +206,7 @@ def test_time_series_of_matter_leave_out_what_is_not_there():
     figure = built(time_series, still)
     assert_legible(figure)
     assert len(figure.axes) == 2
-    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    legend = legend_texts(figure.axes[0])
     assert legend == ["total", "kinetic", "interaction"]
     assert np.ptp(figure.axes[1].get_ylim()) > 4e-3
     figure = built(

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
-from run_files import write_series, write_table
+from run_files import dashed_lines, legend_texts, write_series, write_table
 from run_support import fresh
 
 from simulator.archive.series_file import Series, Table
@@ -178,10 +178,6 @@ def test_a_few_extremes_do_not_darken_the_rest(folder):
     assert figure.axes[0].images[0].get_clim()[1] < 1.1
 
 
-def guides(figure):
-    return [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-
-
 def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
     figure = built(
         spectrum, write_spectra(folder, turbulent, times=tuple(np.arange(20.0))), "kinetic_energy"
@@ -190,9 +186,9 @@ def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
     axes = figure.axes[0]
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert "E_u(k)" in axes.get_ylabel() and "wavenumber" in axes.get_xlabel()
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = legend_texts(axes)
     assert len(labels) == 6 and labels[0] == "$t = 0$" and labels[-1] == "$t = 19$"
-    (guide,) = guides(figure)
+    (guide,) = dashed_lines(figure.axes[0])
     (low, high), (above, below) = np.asarray(guide.get_data())
     assert math.log(below / above) / math.log(high / low) == pytest.approx(-5 / 3)
     assert above < axes.get_ylim()[1]
@@ -211,7 +207,7 @@ def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
 )
 def test_no_guide_where_no_range_could_have_it(folder, curve):
     figure = built(spectrum, write_spectra(folder, curve), "kinetic_energy")
-    assert not guides(figure)
+    assert not dashed_lines(figure.axes[0])
     assert_legible(figure)
 
 
@@ -259,7 +255,7 @@ def test_energies_are_shown_beside_their_sum_and_large_numbers_with_their_power(
     energies = {"kinetic_energy": 0.1 + 0 * time, "magnetic_energy": 0.02 * time}
     figure = built(time_series, write_diagnostics(folder, **energies, enstrophy=1e5 * (1 + time)))
     assert_legible(figure)
-    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    legend = legend_texts(figure.axes[0])
     assert legend == ["total", "kinetic", "magnetic"]
     assert "($10^{6}$)" in figure.axes[2].get_ylabel()
     assert_allclose(figure.axes[2].lines[0].get_ydata(), 0.1 * (1 + time))

@@ -139,12 +139,12 @@ def test_particles(integrator: str, devices: int):
     if devices == 4:
         end = jax.jit(lambda v, s: gradient.states(v, s)[-1].particles["dark"])(at, own.state)
         assert (np.asarray(end.id) != np.asarray(begin.id)).any()
-        return
-    few, many = (
-        differentiate(own, loss, steps=n, dt=0.1).lower(at).compile().memory_analysis()
-        for n in (2, 50)
-    )
-    assert many.temp_size_in_bytes - few.temp_size_in_bytes < 0.02 * few.temp_size_in_bytes
+    if devices == 1:
+        few, many = (
+            differentiate(own, loss, steps=n, dt=0.1).lower(at).compile().memory_analysis()
+            for n in (2, 50)
+        )
+        assert many.temp_size_in_bytes - few.temp_size_in_bytes < 0.02 * few.temp_size_in_bytes
 
 
 @pytest.mark.spmd

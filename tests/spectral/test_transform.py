@@ -30,13 +30,12 @@ from tiers import slow, slow_but
 
 from simulator.measure.histograms import invariants
 from simulator.physics.models.boussinesq import Boussinesq, BoussinesqSettings
-from simulator.spectral import Evaluated, Grid, Local, Modes, make_transform, native
+from simulator.spectral import Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import candidates
 from simulator.spectral.operators import gradient
 from simulator.spectral.random import gaussian
 from simulator.spectral.schedules import SCHEDULES
 from simulator.spectral.staged import StagedTransform
-from simulator.spectral.transform import evaluate_whole
 
 PAIRWISE = pairwise(EVERY)
 
@@ -176,24 +175,6 @@ def test_agrees_with_whole_transforms(case: Case):
     assert error(found.maxima["largest"], a[0].real.max()) < tolerance
     assert abs(found.means["mean"] - b.real.mean()) < tolerance
     assert error(found.means["x"], x.mean()) < tolerance
-
-
-@pytest.mark.spmd
-@pytest.mark.parametrize("case", [*CASES, *map(slow, SLOW)], ids=str)
-def test_every_schedule_agrees_with_the_reference(case: Case):
-    """Blocks, messages and the order of components change nothing but round-off: products, maxima
-    and means are those of forward(pointwise(inverse(inputs)))."""
-    t = transform(case)
-
-    def both(values: jax.Array) -> tuple[Evaluated, Evaluated]:
-        modes = t.forward(values)
-        arguments = {"a": modes[:2], "b": modes[2]}, pointwise, {"g": jnp.float64(0.5)}
-        return t.evaluate_once(*arguments), evaluate_whole(t, *arguments)
-
-    scheduled, reference = jax.jit(both)(put(case, sample(case, 3)))
-    assert jax.tree.structure(scheduled) == jax.tree.structure(reference)
-    for one, other in zip(jax.tree.leaves(scheduled), jax.tree.leaves(reference), strict=True):
-        assert error(one, other) < 20 * case.tolerance
 
 
 def test_nothing_to_evaluate_is_refused():

@@ -41,7 +41,7 @@ def test_an_abc_flow_only_decays(shape, precision, tolerance):
     made = flow(*shape, initial=abc, model=model, grid={"box": [length] * 3}, precision=precision)
     start, end = (values(made, state) for state in (made.state, last(marched(made, dt, steps))))
     assert abs(end - np.exp(-rate * dt * steps) * start).max() < tolerance * abs(start).max()
-    found = measured(made, made.state)
+    found = measured(made)
     # <u^2> = A^2 + B^2 + C^2 and omega = k u
     energy = 0.5 * (1.5**2 + 0.7**2 + 1.0)
     assert found["kinetic_energy"] == pytest.approx(energy, rel=tolerance)

@@ -168,7 +168,7 @@ def start(x, y):
     start = {"kind": "python", "path": str(tmp_path / "psi.py"), "function": "start"}
     model = {"kind": "schrodinger_poisson", "gravitational_constant": 0}
     made = flow(12, 10, initial=start, model=model, grid={"dealias": "none"}, count=2)
-    row = measured(made, made.state)
+    row = measured(made)
     assert row["vortex_faces"] == 4
     assert {"center_x", "center_y"} <= row.keys() and not {"center_z", "virial_ratio"} & row.keys()
 

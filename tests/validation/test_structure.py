@@ -8,7 +8,8 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-from gravity_cases import GAS, WAVE, by_id, coefficient, measured, source, stepped
+from flow_support import measured
+from gravity_cases import GAS, WAVE, by_id, coefficient, source, stepped
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
