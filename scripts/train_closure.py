@@ -9,10 +9,13 @@ restricted to the modes of the coarse grid. The loss is the mean over the frames
 |target|^2, plus `--spectrum` times the mean over the shells of the squared logarithm of the ratio
 of the energies, averaged over the batch. The stages of the curriculum unroll more and more frames.
 OUTPUT/arrays.npz are the trained arrays for `model.subgrid.arrays`; `judge_closure.py` draws them.
-A killed training continues with the same numbers."""
+A training that was stopped (Ctrl-C, SIGTERM; exit code 3) or killed continues with the same numbers
+by the same command."""
 
 import argparse
 import io
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -23,9 +26,11 @@ import numpy as np
 import optax
 
 from simulator import Simulation, load_config
-from simulator.files import remove_temporaries, replace_file
+from simulator.errors import UserError
+from simulator.files import ending, remove_temporaries, replace_file
 from simulator.physics.models import outputs
 from simulator.physics.models.closures import named
+from simulator.run.signals import SignalFlags
 
 KEY = "model.subgrid.arrays"
 
@@ -84,9 +89,9 @@ def unrolled(simulation, steps, dt):
 
 
 def fixed_step(simulation):
-    """The run's `time.dt`. Ends the program if the file gives none."""
+    """The run's `time.dt`. Raises UserError if the file gives none."""
     if simulation.config.time.dt is None:
-        raise SystemExit("time.dt: missing; a training takes equal steps between its frames")
+        raise UserError("time.dt: missing; a training takes equal steps between its frames")
     return simulation.config.time.dt
 
 
@@ -139,25 +144,33 @@ def fit(given, loss, arrays, data, rate):
             losses = list(stored["losses"])
             leaves = [jnp.asarray(stored[f"leaf{i}"]) for i in range(len(leaves))]
     arrays, memory = jax.tree.unflatten(tree, leaves)
-    for update in range(len(losses), len(lengths)):
-        length = lengths[update]
-        random = np.random.default_rng(update)
-        runs = random.integers(len(data), size=given.batch)
-        first = random.integers(data.shape[1] - length, size=given.batch)
-        windows = jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
-        arrays, memory, value = updated(arrays, memory, windows)
-        losses.append(float(value))
-        if (update + 1) % max(10, len(lengths) // 100) == 0 or update + 1 == len(lengths):
-            print(
-                f"update {update + 1}, {length} frames: loss {np.mean(losses[-10:]):.4g}",
-                flush=True,
-            )
-            stored = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves((arrays, memory)))}
-            replace_file(checkpoint, npz({"losses": losses, **stored}))
-            replace_file(given.output / "arrays.npz", npz(named(arrays)))
+    with SignalFlags(name="the training") as signals:
+        for update in range(len(losses), len(lengths)):
+            length = lengths[update]
+            windows = drawn(data, np.random.default_rng(update), given.batch, length)
+            arrays, memory, value = updated(arrays, memory, windows)
+            losses.append(float(value))
+            done = len(losses)
+            if done % max(10, len(lengths) // 100) == 0 or done == len(lengths) or signals.received:
+                loss_now = np.mean(losses[-10:])
+                print(f"update {done}, {length} frames: loss {loss_now:.4g}", flush=True)
+                leaves = enumerate(jax.tree.leaves((arrays, memory)))
+                stored = {f"leaf{i}": leaf for i, leaf in leaves}
+                replace_file(checkpoint, npz({"losses": losses, **stored}))
+                replace_file(given.output / "arrays.npz", npz(named(arrays)))
+            if signals.received and done < len(lengths):
+                print("stopped; the same command continues", flush=True)
+                raise SystemExit(3)
     # Again, because a training that was killed here may have only its last checkpoint.
     replace_file(given.output / "arrays.npz", npz(named(arrays)))
     return arrays, losses
+
+
+def drawn(data, random, batch, length):
+    """Random windows (batch, length + 1, ...) of the trajectories in `data`."""
+    runs = random.integers(len(data), size=batch)
+    first = random.integers(data.shape[1] - length, size=batch)
+    return jnp.stack([data[r, f : f + length + 1] for r, f in zip(runs, first, strict=True)])
 
 
 def npz(arrays):
@@ -165,6 +178,21 @@ def npz(arrays):
     content = io.BytesIO()
     np.savez(content, **arrays)
     return content.getvalue()
+
+
+def ended(main: Callable[[], None]) -> int:
+    """The exit code of a training; a mistake or Ctrl-C outside of the updates is said in a line."""
+    try:
+        main()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if (known := ending(error)) is None:
+            raise
+        code, line = known
+        print(line, file=sys.stderr)
+        return code
+    return 0
 
 
 def main():
@@ -184,4 +212,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

@@ -7,11 +7,12 @@ and draw it.
 CONFIG is the coarse run, and the data set of `simulator dataset` holds the flow on a finer grid.
 From frame to frame the coarse flow takes its steps, then the network adds the curl of a stream
 function. The loss is the squared error of the velocity after every frame over that without a
-correction, where the latter counts at least as much as its mean over the batch. A killed training
-continues with the same numbers. OUTPUT/corrector.png compares runs over all frames of the test
+correction, where the latter counts at least as much as its mean over the batch. A training that was
+stopped or killed continues with the same numbers. OUTPUT/corrector.png compares runs over all frames of the test
 runs, OUTPUT/arrays.npz are the weights."""
 
 import io
+import sys
 from functools import partial
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from train_closure import fit, fixed_step, options, read, stages_of
+from train_closure import ended, fit, fixed_step, options, read, stages_of
 
 from simulator import Simulation, load_config
 from simulator.files import replace_file
@@ -188,4 +189,4 @@ def draw(folder, losses, apart, errors, vorticity):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

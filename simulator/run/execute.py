@@ -252,8 +252,11 @@ class _Run:
     def _deadline(self) -> tuple[Path | None, float | None, float]:
         if not self.cluster.is_first:
             return None, None, 0.0
-        end = job_deadline(os.environ, time.time())
-        return (self.folder, None, 0.0) if end is None else (self.folder, end[0], lead(end[1]))
+        now = time.time()
+        end = job_deadline(os.environ, now)
+        return (
+            (self.folder, None, 0.0) if end is None else (self.folder, end[0] - now, lead(end[1]))
+        )
 
     def _inside(self) -> dict[str, Any]:
         """Attributes of every snapshot that describe the run."""

@@ -126,21 +126,21 @@ class SignalFlags:
 class Watch:
     """The requests to this process, polled between two calls of the device loop.
 
-    `folder` and `deadline` are None on all processes but the first. `deadline` is the end of the
-    job in seconds since the epoch, the unit of `clock`; the run stops `lead` seconds before the
-    deadline."""
+    `folder` and `left` are None on all processes but the first. `left` is the number of seconds from
+    now to the end of the job; the run stops `lead` seconds before that. `clock` counts seconds; it is
+    not the time of day, which may be set while the job runs."""
 
     def __init__(
         self,
         signals: SignalFlags,
         folder: Path | None = None,
-        deadline: float | None = None,
+        left: float | None = None,
         lead: float = 0.0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._signals = signals
         self._folder = folder
-        self._deadline = deadline
+        self._deadline = None if left is None else clock() + left
         self._lead = lead
         self._clock = clock
 

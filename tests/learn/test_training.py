@@ -1,6 +1,7 @@
-"""A training of `scripts` learns from a data set, and continues after `kill -9` with the same
-numbers."""
+"""A training of `scripts` learns from a data set, and continues after a signal or `kill -9` with the
+same numbers."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,34 @@ def test_a_corrector_learns_and_a_killed_training_continues(training: list[str],
         all(np.array_equal(arrays[0][k], arrays[1][k]) for k in arrays[0].files)
         and len(arrays[0].files) == 10
     )
+
+
+def test_a_signal_ends_a_training_after_its_update(training: list[str], tmp_path: Path) -> None:
+    """With exit code 3 and a checkpoint of all updates; the same command continues."""
+    updates = training.index("--updates") + 1
+    command = [*training[:updates], "20000", *training[updates + 1 :], str(tmp_path / "stopped")]
+    losses = [np.zeros(0)]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("update")
+            process.send_signal(number)
+            said, wrong = process.communicate(timeout=300)
+        assert (process.returncode, wrong) == (3, "")
+        assert said.endswith("stopped; the same command continues\n")
+        with np.load(tmp_path / "stopped" / "checkpoint.npz") as stored:
+            losses.append(stored["losses"])
+        before = losses[-2]
+        np.testing.assert_array_equal(losses[-1][: len(before)], before)
+        assert len(losses[-1]) > len(before), said
+
+
+def test_a_mistake_before_the_updates_is_said_in_a_line(
+    training: list[str], tmp_path: Path
+) -> None:
+    command = [*training, str(tmp_path / "out"), "time.dt=null", "time.cfl=0.5"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith("time.dt: missing;")

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from run_support import ROOT, wait_until
+from run_support import CASE, ROOT, environment, wait_until, write_case
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.cluster.launcher import Forwarding
@@ -140,7 +140,7 @@ def test_files_in_the_run_folder_ask_and_are_removed_when_obeyed(tmp_path):
 
 def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
     now = 900.0
-    watch = Watch(SignalFlags(), deadline=1000.0, lead=60.0, clock=lambda: now)
+    watch = Watch(SignalFlags(), left=100.0, lead=60.0, clock=lambda: now)
     assert not watch.poll().any()
     now = 945.5
     assert watch.poll()[Flag.DEADLINE] == 54
@@ -175,6 +175,32 @@ def test_the_job_end_and_limit_from_slurm():
     assert job_deadline(times, 1.7e9 - 45) == (1.7e9, 45.0)
     assert job_deadline({"SLURM_JOB_ID": "12"}, 5.0) is None
     assert job_deadline(times | {"SLURM_JOB_END_TIME": "Unknown"}, 5.0) is None
+
+
+JUMPING = """
+import os, sys, time
+real = time.time
+time.time = lambda: real() + (86400 if os.path.exists(sys.argv[1]) else 0)
+from simulator.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_clock_that_is_set_during_a_job_does_not_end_it(tmp_path):
+    """The time of day jumps by a day when state.json says that the loop has begun; the job has an
+    hour."""
+    config = write_case(tmp_path, CASE.replace("count: 2", "count: 1"))
+    run = tmp_path / "run"
+    arguments = [str(run / "state.json"), "run", str(config), "--output", str(run)]
+    now = time.time()
+    job = {"SLURM_JOB_START_TIME": f"{now:.0f}", "SLURM_JOB_END_TIME": f"{now + 3600:.0f}"}
+    done = subprocess.run(
+        [sys.executable, "-c", JUMPING, *arguments, "time.max_steps=3"],
+        env=environment(**job),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("minutes", [1, 2, 5, 8, 60, 2880])
