@@ -5,8 +5,9 @@ line are run.
     python scripts/mutants.py run 100 --seed 1    # print for each mutant the test that killed it, or SURVIVED
 
 A mutant differs from the package in one place: another operator, comparison, number or truth value,
-or a missing statement. A mutant is killed if a test fails or does not end. The script needs the
-package `coverage`."""
+or a missing statement. A mutant is killed if a test fails or does not end. Both commands print the
+share of lines that tests execute, of each room; processes that a test starts are not counted. The
+script needs the package `coverage`."""
 
 import argparse
 import ast
@@ -154,6 +155,26 @@ def executed() -> dict[str, dict[int, set[str]]]:
     return tests
 
 
+def covered() -> str:
+    """The share of the statements of each room, and of all, that the tests execute."""
+    import coverage
+
+    measured = coverage.Coverage(data_file=None)
+    measured.set_option("run:disable_warnings", ["no-data-collected"])  # the data come from files
+    for path in FOLDER.glob("lines.*"):
+        part = coverage.CoverageData(str(path))
+        part.read()
+        measured.get_data().update(part)
+    counts = {}
+    for room in ROOMS:
+        files = [measured.analysis2(str(p)) for p in (ROOT / "simulator" / room).rglob("*.py")]
+        statements = sum(len(lines) for _, lines, *_ in files)
+        counts[room] = statements, statements - sum(len(missing) for *_, missing, _ in files)
+    counts["all"] = tuple(map(sum, zip(*counts.values(), strict=True)))
+    shares = (f"{room} {ran / lines:.1%}" for room, (lines, ran) in counts.items())
+    return f"lines that tests execute: {', '.join(shares)}"
+
+
 def seconds() -> dict[str, float]:
     spent: dict[str, float] = {}
     for line in (FOLDER / "seconds.txt").read_text().splitlines():
@@ -248,7 +269,7 @@ def judged(number: int, seed: int, jobs: int) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         killed = sum(pool.map(lambda mutant: one(*mutant), drawn))
-    print(f"{killed} of {number} killed")
+    print(f"{killed} of {number} killed; {covered()}")
     for place in places:
         shutil.rmtree(place)
 
@@ -271,9 +292,11 @@ def main() -> None:
     if importlib.util.find_spec("coverage") is None:
         sys.exit("the package coverage is missing: pip install coverage")
     command = [ROOT / "scripts/test", "-p", "mutants", *options.tests]
-    sys.exit(
-        subprocess.call(command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)})
+    code = subprocess.call(
+        command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)}
     )
+    print(covered())
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Container recipes make the same image; peers are measured; what .ci/run says of tests that it
-repeated."""
+repeated; the coverage beside the mutants."""
 
 import importlib.util
 import json
@@ -10,6 +10,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import mutants
 import pytest
 from run_support import ROOT
 from tiers import slow
@@ -72,6 +73,24 @@ def test_peers_are_measured_with_this_program(tmp_path):
             and len(row["rounds"]) >= 5
             and name in done.stdout
         )
+
+
+def test_coverage_is_the_union_of_what_the_workers_executed(tmp_path: Path, monkeypatch) -> None:
+    coverage = pytest.importorskip("coverage")
+    for room in mutants.ROOMS:
+        folder = tmp_path / "simulator" / room
+        folder.mkdir(parents=True)
+        (folder / "module.py").write_text("a = 1\nb = 2\nc = 3\nd = 4\n")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "FOLDER", tmp_path)
+    first = str(tmp_path / "simulator" / mutants.ROOMS[0] / "module.py")
+    for worker, lines in {"gw0": [1, 2], "gw1": [2, 3]}.items():
+        data = coverage.CoverageData(str(tmp_path / f"lines.{worker}"))
+        data.add_lines({first: lines})
+        data.write()
+    assert mutants.covered() == (
+        "lines that tests execute: physics 75.0%, spectral 0.0%, archive 0.0%, all 25.0%"
+    )
 
 
 def retried(folder: Path, **tiers: list[str]) -> tuple[int, list[str]]:
