@@ -33,7 +33,7 @@ if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").sta
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
 
-from simulator.cluster import compile_cache
+from simulator.cluster import cache_folders, compile_cache
 from simulator.cluster.environment import with_xla_flags
 
 with_xla_flags("cpu")  # of every run on processors
@@ -96,7 +96,7 @@ def _share_compiled_programs(config: pytest.Config) -> None:
             config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         # The native kernels are the user's, which the set-up has built: their name says which
         # sources they are of.
-        (kernels := compile_cache.own_folder(os.environ) / "kernels").mkdir(
+        (kernels := cache_folders.own_folder(os.environ) / "kernels").mkdir(
             parents=True, exist_ok=True
         )
         if not os.path.lexists(link := os.path.join(folder, "kernels")):

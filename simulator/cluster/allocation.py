@@ -2,11 +2,13 @@
 
 `discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take
 precedence over SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over
-a Slurm step, and a Slurm step over a single local process. A Slurm environment counts only if
-`srun` started the task: batch scripts, `salloc` shells, notebooks and ssh sessions have some of
-Slurm's variables, and a program that relied on those variables would wait for processes that nobody
-started."""
+MPI's `mpirun`, `mpirun` over a Slurm step, and a Slurm step over a single local process. (Inside a
+job `mpirun` starts its helpers with `srun`, so that its processes have the variables of a step that
+is not theirs.) A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
+shells, notebooks and ssh sessions have some of Slurm's variables, and a program that relied on
+those variables would wait for processes that nobody started."""
 
+import contextlib
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,19 @@ LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
 SECRET = "SIMULATOR_SECRET"  # A secret of the processes of one run. No record and no message contains it.
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
+# The variables with rank, number of processes, local rank and local number that `mpirun` sets: Open
+# MPI's; those of Hydra, the launcher of MPICH and Intel MPI.
+_MPIRUN = (
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+# the rank of a task in srun --mpi=pmix and srun --mpi=pmi2
+_PMI = ("PMIX_RANK", "PMI_RANK")
 # ids of Slurm steps that were not started by an srun command line (slurm.h)
 _BATCH_LIKE_STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
 # ports below Linux's ephemeral range, which outgoing connections use
@@ -47,7 +62,8 @@ class Job:
 class Allocation:
     """Processes, nodes and devices, as far as flags and environment determine them.
 
-    source: the origin of the description; `local` is a single process. nodes: the host names, if
+    source: the origin of the description; `local` is a single process, `mpi` a process of `mpirun`.
+    mpi: whether an MPI library in these processes connects them (`mpirun`, `srun --mpi`). nodes: the host names, if
     known; `node` is the index of this process's host in `nodes`. local_rank, local_processes: rank
     among the processes of this node, and their number. hosts: the host of every process, indexed by
     process id, if known. cores: the most cores that this process may use; None if only its affinity
@@ -57,7 +73,7 @@ class Allocation:
     folder. secret: the value of SIMULATOR_SECRET, which the launcher sets; empty if process 0
     publishes a secret (`join`)."""
 
-    source: Literal["local", "explicit", "slurm"] = "local"
+    source: Literal["local", "explicit", "mpi", "slurm"] = "local"
     process_id: int = 0
     num_processes: int = 1
     nodes: tuple[str, ...] = ()
@@ -72,6 +88,7 @@ class Allocation:
     rendezvous: str | None = None
     job: Job | None = None
     warnings: tuple[str, ...] = ()
+    mpi: bool = False
     secret: str = field(default="", repr=False)
 
     @property
@@ -107,7 +124,7 @@ def discover(
             raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
     number = _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes
     process = _integer(environ, PROCESS_ID) if process_id is None else process_id
-    step = _step(environ, coordinator)
+    step = _mpirun(environ, coordinator) or _step(environ, coordinator)
     if number is not None or process is not None:
         return _explicit(environ, coordinator, number, process, step)
     if isinstance(step, Allocation):
@@ -185,6 +202,53 @@ def _secret(environ: Mapping[str, str]) -> str:
     return secret
 
 
+def launched_with_mpi(environ: Mapping[str, str]) -> bool:
+    """Whether `mpirun`, or `srun --mpi` with a PMI, started this process."""
+    return any(environ.get(name) for names in (*_MPIRUN, _PMI) for name in names[:2])
+
+
+def _mpirun(environ: Mapping[str, str], coordinator: str | None) -> Allocation | None:
+    """The allocation of a process that `mpirun` started; None for other processes."""
+    for names in _MPIRUN:
+        numbers = [whole_number(environ.get(name)) for name in names]
+        if None in numbers:
+            continue
+        process, number, local_rank, sharers = (n for n in numbers if n is not None)
+        if not (process < number and local_rank < sharers <= number):
+            values = ", ".join(f"{name}={environ[name]}" for name in names)
+            raise UserError(f"mpirun's variables contradict each other: {values}")
+        job = _job(environ)
+        hosts = environ.get("SLURM_JOB_NODELIST", "")
+        # Open MPI names each launch. Hydra does not, so that its launches differ by job alone.
+        launch = re.sub(r"[^\w.-]", "-", environ.get("PMIX_NAMESPACE", ""))
+        return Allocation(
+            "mpi",
+            process,
+            number,
+            local_rank=local_rank,
+            local_processes=sharers,
+            cores=_cores(environ, sharers),
+            gpus=GpuShare(visible_gpus(environ), local_rank, sharers),
+            coordinator=coordinator,
+            coordinator_host=_first_host(hosts, on_one=sharers == number),
+            rendezvous=".".join(filter(None, ("mpirun", job and job.id, launch))),
+            job=job,
+            mpi=True,
+            secret=_secret(environ),
+        )
+    return None
+
+
+def _first_host(hosts: str, on_one: bool) -> str | None:
+    """The host of rank 0 of `mpirun`: this one, if all processes are `on_one`, else the first of
+    the job's `hosts`, if it is known."""
+    if on_one:
+        return "localhost"
+    with contextlib.suppress(ValueError):
+        return next(iter(host_names(hosts)), None)
+    return None
+
+
 def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | str | None:
     """The allocation of one task of a Slurm step; or the reason to ignore Slurm's variables, None
     without any."""
@@ -235,6 +299,7 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
         rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), port))),
         job=job,
         warnings=_warnings(gpus, distribution.startswith("arbitrary") and coordinator is None),
+        mpi=any(whole_number(environ.get(name)) == process for name in _PMI),
         secret=_secret(environ),
     )
 

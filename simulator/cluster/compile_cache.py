@@ -4,18 +4,12 @@ By default programs with `custom_partitioning` never hit JAX's cache, because th
 a Python pointer. Without the pointer such programs hit, but the key no longer depends on the
 partitioning rule, whose body is Python and not part of the program. Therefore the name of the cache
 folder contains a hash of all sources of the rules, and the name of a jitted function contains the
-values over which a rule closes (parameters, a plan).
-
-A cached program runs with the user's permissions, so that a cache that others could have written is
-not used."""
+values over which a rule closes (parameters, a plan)."""
 
 import contextlib
 import hashlib
 import importlib.metadata
-import os
 import re
-import shlex
-import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -25,35 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from simulator.cluster.cache_folders import base_folder, private_folder
 from simulator.cluster.hardware import cpu_model
-from simulator.errors import UserError, shown
 
 # packages that contain rules: the transforms, and the pointwise functions that they run
 SOURCES = ("spectral", "physics", "measure", "plan")
 LIMIT = 2 << 30  # bytes, over all folders
-
-
-def base_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of compiled programs: the value of JAX_COMPILATION_CACHE_DIR, else
-    `own_folder`."""
-    return _named(environ, "JAX_COMPILATION_CACHE_DIR", "SIMULATOR_CACHE")
-
-
-def own_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of all other cached files: the value of SIMULATOR_CACHE, else the user's cache
-    folder."""
-    return _named(environ, "SIMULATOR_CACHE")
-
-
-def _named(environ: Mapping[str, str], *names: str) -> Path:
-    for name in names:
-        if environ.get(name):
-            folder = os.path.expanduser(environ[name])
-            if folder.startswith("~"):
-                raise UserError(f"{name}: {shown(environ[name])}: there is no such user")
-            return Path(folder).absolute()
-    home = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "simulator"
 
 
 def cache_name(platform: str, package: Path | None = None) -> str:
@@ -82,38 +53,6 @@ def prepare_cache(environ: Mapping[str, str], platform: str) -> Path:
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))
     return folder
-
-
-def private_folder(folder: Path) -> Path:
-    """Makes `folder`, for files that will be executed, if it is missing, and returns it. Raises
-    OSError if this fails, or if users other than this one and root own the folder, its parent or a
-    file in it, or may write there."""
-    # every user may read a cache that root has made, as in a container
-    mode = 0o700 if os.geteuid() else 0o755
-    folder.parent.mkdir(mode, parents=True, exist_ok=True)
-    folder.mkdir(mode, exist_ok=True)
-    check_private(folder.parent, sticky=stat.S_ISVTX)
-    # with mode 700 other users do not reach the files
-    if stat.S_IMODE(check_private(folder)) & 0o077:
-        for path in folder.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
-                check_private(path)
-    return folder
-
-
-def check_private(path: Path, sticky: int = 0) -> int:
-    """The mode of a private file or folder. Others may write to a folder with the bit `sticky`,
-    because they can only add entries there. Raises PermissionError if `path` is not private."""
-    status = path.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        raise PermissionError(
-            f"{path} belongs to another user ({status.st_uid}), whose programs are not executed"
-        )
-    if status.st_mode & 0o022 and not status.st_mode & sticky:
-        raise PermissionError(
-            f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}"
-        )
-    return status.st_mode
 
 
 def use(folder: Path | None) -> None:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.cluster.compile_cache import base_folder, check_private
+from simulator.cluster.cache_folders import base_folder, check_private
 from simulator.cluster.start import Cluster
 from simulator.errors import UserError
 from simulator.spectral import native, staged

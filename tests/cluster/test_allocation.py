@@ -380,3 +380,59 @@ def test_tasks_per_node():
     for text in ("", "2x", "(x2)", "²", "1(x1000000000)", "1(x99999999999999999999999)"):
         with pytest.raises(ValueError, match=r"tasks per node|names more than 1048576 nodes"):
             tasks_per_node(text)
+
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-vm-12@1",
+    "PMIX_RANK": "3",
+}
+HYDRA = {
+    "PMI_FD": "8",
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+    "MPI_LOCALRANKID": "1",
+    "MPI_LOCALNRANKS": "2",
+}
+
+
+def test_mpirun_starts_the_processes_of_a_run():
+    """The variables of Open MPI, and those of Hydra, which MPICH and Intel MPI have in common."""
+    allocation = discover(OPEN_MPI)
+    assert (allocation.source, allocation.mpi) == ("mpi", True)
+    assert (allocation.process_id, allocation.num_processes) == (3, 4)
+    assert (allocation.local_rank, allocation.local_processes) == (1, 2)
+    assert allocation.rendezvous == "mpirun.prterun-vm-12-1"
+    assert allocation.coordinator_host is None
+    allocation = discover(HYDRA)
+    assert (allocation.process_id, allocation.num_processes, allocation.mpi) == (1, 2, True)
+    assert allocation.coordinator_host == "localhost"
+    one = HYDRA | {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
+    assert discover(one).num_processes == 1
+    by_hand = discover(HYDRA, coordinator="node1:1234")
+    assert (by_hand.coordinator, by_hand.process_id) == ("node1:1234", 1)
+
+
+def test_mpirun_inside_a_job_is_not_the_step_that_it_starts_its_helpers_with():
+    inside = environment("gpus-per-task", 2, SLURM_NTASKS="4") | OPEN_MPI
+    allocation = discover(inside)
+    assert (allocation.source, allocation.process_id, allocation.num_processes) == ("mpi", 3, 4)
+    assert allocation.job is not None
+    assert allocation.coordinator_host == "node1"
+    assert allocation.job.id in (allocation.rendezvous or "")
+
+
+def test_a_step_has_mpi_if_a_pmi_gives_its_tasks_their_ranks():
+    assert not discover(environment("gpus-per-task", 1)).mpi
+    assert discover(environment("gpus-per-task", 1, PMIX_RANK="1")).mpi
+    assert discover(environment("gpus-per-task", 1, PMI_RANK="1")).mpi
+    # the rank of another launch, around this one
+    assert not discover(environment("gpus-per-task", 1, PMIX_RANK="0")).mpi
+
+
+def test_ranks_that_contradict_each_other_are_refused():
+    with pytest.raises(UserError, match="PMI_RANK=5, PMI_SIZE=2"):
+        discover(HYDRA | {"PMI_RANK": "5"})

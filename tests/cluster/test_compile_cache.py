@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_support import ROOT, fresh
 
-from simulator.cluster import compile_cache
+from simulator.cluster import cache_folders, compile_cache
 
 # A program whose result shows which partitioning rule it was compiled with.
 PROGRAM = """
@@ -110,13 +110,13 @@ def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeyp
 @pytest.mark.smoke
 def test_the_base_folder():
     home = {"HOME": "/home/x"}
-    assert compile_cache.base_folder(home | {"XDG_CACHE_HOME": "/c"}) == Path("/c/simulator")
-    assert compile_cache.base_folder(
+    assert cache_folders.base_folder(home | {"XDG_CACHE_HOME": "/c"}) == Path("/c/simulator")
+    assert cache_folders.base_folder(
         home | {"SIMULATOR_CACHE": "/s", "XDG_CACHE_HOME": "/c"}
     ) == Path("/s")
     both = {"SIMULATOR_CACHE": "/s", "JAX_COMPILATION_CACHE_DIR": "/j"}
-    assert compile_cache.base_folder(both) == Path("/j")
-    assert compile_cache.own_folder(both) == Path("/s")
+    assert cache_folders.base_folder(both) == Path("/j")
+    assert cache_folders.own_folder(both) == Path("/s")
 
 
 @pytest.mark.smoke
@@ -147,29 +147,29 @@ def test_an_unusable_cache_is_one_warning(tmp_path):
 def test_programs_that_others_could_have_written_are_not_executed(tmp_path):
     """A cache that others may write to is refused in `private_folder`, whichever of its parts they
     may write to."""
-    folder = compile_cache.private_folder(tmp_path / "cache" / "cpu-x")
+    folder = cache_folders.private_folder(tmp_path / "cache" / "cpu-x")
     (file := folder / "program-cache").write_bytes(b"")
     folder.chmod(0o755)
     for path, mode in ((folder.parent, 0o775), (folder, 0o757), (file, 0o646)):
         before = path.stat().st_mode
         path.chmod(mode)
         with pytest.raises(PermissionError, match=f"others may write to {path}"):
-            compile_cache.private_folder(folder)
+            cache_folders.private_folder(folder)
         path.chmod(before)
-    assert compile_cache.private_folder(folder) == folder
+    assert cache_folders.private_folder(folder) == folder
     if os.geteuid() == 0:  # only root can give files to another user
         os.chown(folder, 54321, -1)
         with pytest.raises(PermissionError, match=rf"{folder} belongs to another user \(54321\)"):
-            compile_cache.private_folder(folder)
+            cache_folders.private_folder(folder)
 
 
 @pytest.mark.smoke
 def test_a_cache_is_made_for_the_user_alone_and_a_sticky_base_is_good(tmp_path):
     before = os.umask(0o002)
     try:
-        folder = compile_cache.private_folder(tmp_path / "base" / "cpu-x")
+        folder = cache_folders.private_folder(tmp_path / "base" / "cpu-x")
     finally:
         os.umask(before)
     assert not (folder.stat().st_mode | folder.parent.stat().st_mode) & 0o022
     folder.parent.chmod(0o1777)
-    assert compile_cache.private_folder(folder) == folder
+    assert cache_folders.private_folder(folder) == folder

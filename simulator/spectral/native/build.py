@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from simulator.cluster.compile_cache import own_folder, private_folder
+from simulator.cluster.cache_folders import own_folder, private_folder
 
 SOURCES = Path(__file__).parent
 VARIANTS = {
