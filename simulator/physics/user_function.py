@@ -50,21 +50,21 @@ class UserFunction:
     function: Callable[..., Any]
     path: Path | str
     name: str
-    given: str  # The arguments in words, for a message about numpy.
+    arguments: str  # The arguments in words, for a message about numpy.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     key: str = ""  # The beginning of messages, such as "subgrid: ".
     line: int | None = None  # The line in messages about a result.
 
     @classmethod
     def of(
-        cls, files: UserFiles, settings: FunctionKeys, given: str, key: str = ""
+        cls, files: UserFiles, settings: FunctionKeys, arguments: str, key: str = ""
     ) -> "UserFunction":
         """The function that settings with `path`, `function` and `parameters` name; `files` opens
         the file."""
         function = files.function(str(settings.path), settings.function)
         line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
         return cls(
-            function, settings.path, settings.function, given, settings.parameters, key, line
+            function, settings.path, settings.function, arguments, settings.parameters, key, line
         )
 
     def __call__(self, *arguments: Any) -> Any:
@@ -75,7 +75,7 @@ class UserFunction:
             raise
         except jax.errors.JAXTypeError as error:
             raise self.refused(
-                f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if",
+                f"uses numpy, or an if, on {self.arguments}; use jax.numpy instead, with jnp.where for an if",
                 error,
             ) from error
         except (Exception, SystemExit) as error:
@@ -162,29 +162,29 @@ def _is_pointwise(equation: JaxprEqn) -> bool:
     mixed."""
     name = equation.primitive.name
     params = equation.params
-    given = _shapes(equation.invars)
-    made = _shapes(equation.outvars)
-    held = {n for shape in given for n in _points(shape)}
-    if any(_points(shape) != sorted(_points(shape)) for shape in made):
+    inputs = _shapes(equation.invars)
+    outputs = _shapes(equation.outvars)
+    extents = {n for shape in inputs for n in _points(shape)}
+    if any(_points(shape) != sorted(_points(shape)) for shape in outputs):
         return False
-    if any(not held <= set(shape) for shape in made):
+    if any(not extents <= set(shape) for shape in outputs):
         return False
     match name:
         case "fft":
-            return not held
+            return not extents
         case "iota" | "random_bits" | "threefry2x32":
             # Positions or random numbers of a block, not of the box.
-            return not any(map(_points, made))
+            return not any(map(_points, outputs))
         case "gather":
-            return set(_points(given[0])) <= set(params["slice_sizes"])
+            return set(_points(inputs[0])) <= set(params["slice_sizes"])
         case "scatter" | "scatter-add" | "scatter_add":
-            return set(_points(given[0])) <= set(given[2])
+            return set(_points(inputs[0])) <= set(inputs[2])
         case _ if name in _ALONG:
             along = params[_ALONG[name]]
             axes = along if isinstance(along, tuple | list) else (along,)
-            return not any(given[0][axis] in POINTS for axis in axes)
+            return not any(inputs[0][axis] in POINTS for axis in axes)
         case _ if name.startswith(("conv_general", "reduce_window")):
-            return not held
+            return not extents
     return True
 
 

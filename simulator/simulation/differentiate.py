@@ -53,11 +53,11 @@ def holding(tendency: Tendency) -> Tendency:
             return checkpoint_name(rate, RATES)
         return lax.complex(checkpoint_name(rate.real, RATES), checkpoint_name(rate.imag, RATES))
 
-    def held(*given: Any) -> tuple[Tree, Tree]:
-        rates, maxima = again(*given)
+    def with_named_rates(*arguments: Any) -> tuple[Tree, Tree]:
+        rates, maxima = again(*arguments)
         return jax.tree.map(named, rates), maxima
 
-    return held
+    return with_named_rates
 
 
 def checkpointed_steps(
@@ -181,17 +181,21 @@ class Gradient:
         """The result of a program, which is compiled anew as long as particles have no room on a
         device."""
         simulation = self._simulation
-        given = self._checked(variables)
+        values = self._checked(variables)
         begin = self.begin(variables)
         while True:
-            found, needed = program(given, begin, self._room)
-            held = {name: max(self._room, begin.particles[name].capacity) for name in needed}
+            result, needed = program(values, begin, self._room)
+            capacities = {name: max(self._room, begin.particles[name].capacity) for name in needed}
             name = next(
-                (n for n, k in needed.items() if not isinstance(k, Tracer) and int(k) > held[n]),
+                (
+                    n
+                    for n, k in needed.items()
+                    if not isinstance(k, Tracer) and int(k) > capacities[n]
+                ),
                 None,
             )
             if name is None:
-                return found
+                return result
             self._room = simulation.populations[name].room(int(needed[name]))
             if simulation.cluster.is_first:
                 simulation.report(
@@ -239,7 +243,7 @@ class Gradient:
         # fields.
         state = replace(state, memory=replace(state.memory, residual=None))
         step = step_of(simulation.system, simulation.integrator, holding)
-        found = []
+        states = []
         shardings = initial_state.state_shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
@@ -247,8 +251,8 @@ class Gradient:
             state = checkpointed_steps(
                 lambda s: step(s, cast(float, self._dt)), state, count, kept, shardings, rates
             )
-            found.append(state)
-        return tuple(found)
+            states.append(state)
+        return tuple(states)
 
     def _held(self, state: State, count: int) -> tuple[int, bool]:
         """The number of states that the forward pass keeps in `count` steps, and whether it keeps
@@ -288,9 +292,9 @@ class Gradient:
             size = sum(abs(s).sum() for s in jax.tree.leaves(slopes))
             # A device may have no room on the way back, too.
             for name, particles in begin.particles.items():
-                held = max(room, particles.capacity)
-                lost = jnp.isfinite(value) & jnp.isnan(size) & (held < populations[name].count)
-                needed[name] = jnp.where(lost, 2 * held, needed[name])
+                capacity = max(room, particles.capacity)
+                lost = jnp.isfinite(value) & jnp.isnan(size) & (capacity < populations[name].count)
+                needed[name] = jnp.where(lost, 2 * capacity, needed[name])
             return (value, jax.tree.map(jnp.conj, slopes)), needed
 
         populations = self._simulation.populations
@@ -312,10 +316,10 @@ class Gradient:
                 problem = "fields, and numbers of model, forcing and initial, can vary, and model.subgrid.arrays"
                 raise UserError(f"variables: {key!r}; {problem}")
         if any(key.startswith("initial.") for key in variables) and (
-            given := variables.keys() & trees
+            others := variables.keys() & trees
         ):
             raise UserError(
-                f"variables: {given.pop()} and initial exclude each other; both give the start"
+                f"variables: {others.pop()} and initial exclude each other; both give the start"
             )
         # Clocks and spectra are double.
         kind = jnp.float64 if simulation.populations else simulation.dtype

@@ -36,7 +36,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
         )
     if kind.open:
         check_fitting(config, model)
-        check_devices(config, "auto", own=model)
+        check_devices(config, "auto", equation=model)
     model.linear_growth.settle()
     return model
 

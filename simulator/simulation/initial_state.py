@@ -14,7 +14,7 @@ from simulator.config import RunConfig
 from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
-from simulator.physics.initial.python_start import whole
+from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
@@ -57,7 +57,7 @@ def judge(
         share = removed / total if total > 0 else 0.0
         if share > 1e4 * float(np.finfo(model.transform.dtype).eps) ** 2:
             warn(f"warning: initial {name} has divergence: {share:.2%} of its energy was removed")
-    if bad := [name for name, whole in jax.device_get(finite).items() if not whole]:
+    if bad := [name for name, is_finite in jax.device_get(finite).items() if not is_finite]:
         raise config.error("initial", f"{' and '.join(bad)} has values that are not finite")
 
 
@@ -104,8 +104,8 @@ def fields_from(model: Equation, values: Mapping[str, Any]) -> Fields:
         raise refused(
             f"unknown field {unknown[0]!r}{meant} this model's fields are {', '.join(shapes)}"
         )
-    given = {n: whole(v, shapes[n], model.transform, n, refused) for n, v in values.items()}
-    fields = completed(model, jax.jit(partial(coefficients, model.transform))(given))
+    arrays = {n: field_array(v, shapes[n], model.transform, n, refused) for n, v in values.items()}
+    fields = completed(model, jax.jit(partial(coefficients, model.transform))(arrays))
     for name in model.solenoidal:
         fields[name] = without_divergence(model, fields[name])
     return {name: fields[name] for name in model.fields}
@@ -133,20 +133,20 @@ def _solenoidal(
 
 
 def begin(
-    given: Mapping[str, Any], system: System, integrator: Integrator, time: float = 0.0
+    start: Mapping[str, Any], system: System, integrator: Integrator, time: float = 0.0
 ) -> State:
-    """The state at the beginning of a run, with the memory and history that its steps need. `given`
+    """The state at the beginning of a run, with the memory and history that its steps need. `start`
     are the fields and the particles that are matter of the model."""
     model = system.model
     memory = StateMemory()
     if isinstance(model, SplitEquation):
-        memory = StateMemory.of_model(model.memory(dict(given), jnp.float64(time)))
+        memory = StateMemory.of_model(model.memory(dict(start), jnp.float64(time)))
     if system.forcing is not None:
         memory = replace(memory, forcing=system.forcing.memory())
     if model.budget is not None and not model.budget.momentary(model):
         memory = replace(memory, residual=jnp.float64(0))
-    fields = {name: given[name] for name in model.fields}
-    particles = {name: given[name] for name in model.populations}
+    fields = {name: start[name] for name in model.fields}
+    particles = {name: start[name] for name in model.populations}
     several = isinstance(integrator, Multistep)
     history = integrator.begin(Evolved(fields)) if several else {}
     return beginning(fields, memory, history, particles, time)

@@ -119,14 +119,14 @@ def _forward(model: Composite, course: Course, records: Records, begin: Sets) ->
 
 
 def _reverse(
-    model: Composite, held: tuple[Course, Sets, Sets], slopes: Sets
+    model: Composite, residuals: tuple[Course, Sets, Sets], slopes: Sets
 ) -> tuple[Course, Records, None]:
     """The slopes of the loss by the course and by the records. lambda_x and lambda_v, the slopes by
     positions and velocities, are records `by_position` and `by_velocity` of the particles; for a
     round, from its end,
 
         lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep."""
-    course, end, begin = held
+    course, end, begin = residuals
     sets = {
         n: s.with_records({f"by_{r}": jnp.where(s.valid, slopes[n].records[r], 0) for r in RECORDS})
         for n, s in end.items()
@@ -167,10 +167,10 @@ def _reverse(
     sets = model.drift(sets, jnp.zeros(()) * by_first.sum())
     # Sums over devices stand after the loops: inside, they could be confused with the exchange of
     # particles.
-    found = {n: _ordered(model.populations[n].domain, s, begin[n]) for n, s in sets.items()}
-    slopes_found = Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), found
+    by_records = {n: _ordered(model.populations[n].domain, s, begin[n]) for n, s in sets.items()}
+    by_all = Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), by_records
     fits = fits.all() & _fits(sets)
-    return *jax.tree.map(lambda slope: jnp.where(fits, slope, jnp.nan), slopes_found), None
+    return *jax.tree.map(lambda slope: jnp.where(fits, slope, jnp.nan), by_all), None
 
 
 ran.defvjp(_forward, _reverse)
@@ -321,12 +321,12 @@ def states(
     gravity = (
         variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
     )
-    given = variables.get(PARTICLES, {})
-    found: list[State] = []
+    start = variables.get(PARTICLES, {})
+    reached: list[State] = []
     domains = {n: population.domain for n, population in model.populations.items()}
     begun = _displaced(varied, variables, begin.particles) if starts else begin.particles
     begun = {
-        n: _wider(s.with_records(given.get(n, {})), domains[n], room) for n, s in begun.items()
+        n: _wider(s.with_records(start.get(n, {})), domains[n], room) for n, s in begun.items()
     }
     records = {n: {r: s.records[r] for r in RECORDS} for n, s in begun.items()}
     sets: Any = {n: _wider(s, domains[n], room) for n, s in begin.particles.items()}
@@ -336,7 +336,7 @@ def states(
         records = {n: {r: s.records[r] for r in RECORDS} for n, s in sets.items()}
         clock = {"time": times[end], "step": begin.step + end, "dt": times[end] - times[end - 1]}
         # The energy that the expansion works on influences no step.
-        found.append(
+        reached.append(
             replace(begin, particles=sets, memory=StateMemory(rate=begin.memory.rate), **clock)
         )
-    return tuple(found)
+    return tuple(reached)

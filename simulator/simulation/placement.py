@@ -46,12 +46,12 @@ def grid_of(config: RunConfig) -> Grid:
     return Grid.of(config.grid.shape, config.grid.box, config.grid.dealias, config.grid.shell_width)
 
 
-def request_of(config: RunConfig, own: Equation | None = None) -> Request:
-    """What a configuration asks of its transform. `own`: the equation of a user's file, which is
+def request_of(config: RunConfig, equation: Equation | None = None) -> Request:
+    """What a configuration asks of its transform. `equation`: the equation of a user's file, which is
     not known from the configuration alone."""
-    model = own or MODELS[config.model.kind]
+    model = equation or MODELS[config.model.kind]
     fft = config.fft
-    name = config.model.kind if own is None else type(own).__name__
+    name = config.model.kind if equation is None else type(equation).__name__
     return Request(
         Modes(grid_of(config)),
         np.dtype(np.float64 if config.precision == "double" else np.float32),
@@ -144,14 +144,14 @@ def check_devices(
     count: int | Literal["auto"],
     processes: int = 1,
     members: int = 1,
-    own: Equation | None = None,
+    equation: Equation | None = None,
 ) -> None:
     """Refuses a number of devices over which the layout, the processes or the members cannot be
-    distributed, and exchanges that have no effect or a harmful one. `own` as in `request_of`."""
+    distributed, and exchanges that have no effect or a harmful one. `equation` as in `request_of`."""
     if members < 1:
         raise UserError(f"members: must be at least 1, not {members}")
     with config.blaming(""):
-        request_of(config, own).check(count, MOST_DEVICES, processes, members)
+        request_of(config, equation).check(count, MOST_DEVICES, processes, members)
 
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:

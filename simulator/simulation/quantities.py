@@ -117,10 +117,10 @@ def sampled(
     }
 
 
-def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]:
+def are_finite(arrays: Mapping[str, jax.Array | ParticleSet]) -> dict[str, Truth]:
     """For each field whether it is finite everywhere, for each set of particles whether all are
     finite."""
     return {
         name: population.records_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
-        for name, a in given.items()
+        for name, a in arrays.items()
     }

@@ -82,8 +82,8 @@ class Simulation:
         Raises UserError for a key that does not exist or is no number of `model`, `forcing`,
         `initial` or `time`, and for arrays of other names or shapes."""
         other = Simulation.__new__(Simulation)
-        own = self.model.settings if MODELS[self.config.model.kind].open else None
-        other.config = with_values(self.config, values, own, self.model.varied_arrays)
+        equation = self.model.settings if MODELS[self.config.model.kind].open else None
+        other.config = with_values(self.config, values, equation, self.model.varied_arrays)
         other.report = self.report
         other.cluster = self.cluster
         other.inputs = self.inputs
@@ -163,10 +163,10 @@ class Simulation:
         self.__dict__.pop("template", None)
         return self.placed(state)
 
-    def begin(self, given: Mapping[str, Any]) -> State:
+    def begin(self, start: Mapping[str, Any]) -> State:
         """The state that a run begins with, from its spectral fields and the particles that are
         matter."""
-        return initial_state.begin(given, self.system, self.integrator, self.first_time)
+        return initial_state.begin(start, self.system, self.integrator, self.first_time)
 
     @cached_property
     def first_time(self) -> float:
@@ -297,7 +297,8 @@ class Simulation:
         `template` is then made anew; programs compiled for smaller buffers do not accept the new
         state. Raises RunFailure if the buffers cannot grow."""
         particles = {
-            name: self.populations[name].homed(found) for name, found in state.particles.items()
+            name: self.populations[name].homed(particle_set)
+            for name, particle_set in state.particles.items()
         }
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)

@@ -97,15 +97,15 @@ class PythonForcing(Forcing):
     ) -> PointValues:
         """Accelerations at the points; `varied` are parameters with other values."""
         function = replace(self._function, parameters={**self._function.parameters, **varied})
-        found = function(*self.transform.grid.seen(points), time)
-        if not isinstance(found, Mapping) or not found:
+        accelerations = function(*self.transform.grid.seen(points), time)
+        if not isinstance(accelerations, Mapping) or not accelerations:
             raise self._function.refused(
-                f"a dict of accelerations by field is needed, not {found!r}"
+                f"a dict of accelerations by field is needed, not {accelerations!r}"
             )
         shape = np.broadcast_shapes(*(p.shape for p in points))
-        return {name: self._whole(name, value, shape) for name, value in found.items()}
+        return {name: self._broadcast(name, value, shape) for name, value in accelerations.items()}
 
-    def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+    def _broadcast(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
         known = self.model.accelerated
         refused = self._function.refused
         if name not in known:
@@ -116,29 +116,34 @@ class PythonForcing(Forcing):
                 if len(value) != lead[0]:
                     raise ValueError(f"{lead[0]} components are needed, not {len(value)}")
                 value = jnp.stack([jnp.broadcast_to(jnp.asarray(v), shape) for v in value])
-            whole = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
+            full = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
         except (TypeError, ValueError) as error:
             raise refused(f"{name}: {error}") from None
         real = self.transform.layout.real
         dtype = self.transform.dtype
-        if real and jnp.iscomplexobj(whole):
+        if real and jnp.iscomplexobj(full):
             raise refused(f"{name} is complex; real values are needed")
-        return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
+        return full.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         def force(
-            values: PointValues, points: GridPoints, given: tuple[Number, Mapping[str, jax.Array]]
+            values: PointValues,
+            points: GridPoints,
+            arguments: tuple[Number, Mapping[str, jax.Array]],
         ) -> Local:
-            return Local(self._values(points, *given))
+            return Local(self._values(points, *arguments))
 
         # `evaluate` needs an input field, although only the points are used; one component costs
         # least.
         some = next(iter(fields.values()))
         some = some[0] if some.ndim > 3 else some
-        found = self.transform.evaluate({"some": some}, force, (time, self._varied)).products
+        accelerations = self.transform.evaluate(
+            {"some": some}, force, (time, self._varied)
+        ).products
         layout = self.transform.layout
         return {
-            n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()
+            n: project(layout, f) if n in self.model.solenoidal else f
+            for n, f in accelerations.items()
         }
 
 

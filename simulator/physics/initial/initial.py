@@ -92,32 +92,32 @@ def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, 
     derives them from the fields of the initial condition; fields that the condition does not set
     are zero."""
     if model.parts and not initial.composite:
-        whole = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
+        example = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
         kind = initial.settings.kind
         raise UserError(
-            f"kind: {kind} gives one kind of matter; for a composite it belongs into {whole}"
+            f"kind: {kind} gives one kind of matter; for a composite it belongs into {example}"
         )
     return completed(model, initial.build(model, files))
 
 
-def completed(model: Equation, given: Mapping[str, Any]) -> dict[str, Any]:
+def completed(model: Equation, start: Mapping[str, Any]) -> dict[str, Any]:
     """The evolved fields of a model from those that an initial condition sets; the others are
     zero."""
     transform = model.transform
-    fields = dict(given)
+    fields = dict(start)
     layout = transform.layout
     kind = jnp.result_type(transform.dtype, jnp.complex64)
 
     def zeros() -> Fields:
-        missing = {n: lead for n, lead in model.initial_shapes.items() if n not in given}
+        missing = {n: lead for n, lead in model.initial_shapes.items() if n not in start}
         return {
             n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
             for n, lead in missing.items()
         }
 
-    if not model.fields.keys() <= given.keys():
+    if not model.fields.keys() <= start.keys():
         fields |= jax.jit(zeros)()
-    return model.begin(fields, given.keys())
+    return model.begin(fields, start.keys())
 
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
@@ -132,8 +132,8 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
         grid = transform.grid
         points = transform.physical.coordinates(transform.dtype)
         fields = values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
-        whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
-        return coefficients(transform, whole)
+        arrays = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
+        return coefficients(transform, arrays)
 
     return build()
 
@@ -142,8 +142,8 @@ def coefficients(transform: Transform, values: Mapping[str, jax.Array]) -> Field
     """Coefficients of fields given by their values (..., x, y, z), or (..., x, y), with padding."""
     physical = transform.physical
     seen = {n: jnp.where(physical.inside(), physical.from_seen(v), 0) for n, v in values.items()}
-    held = {n: physical.constrain(v) for n, v in seen.items()}
-    return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
+    placed = {n: physical.constrain(v) for n, v in seen.items()}
+    return {n: transform.layout.constrain(transform.forward(v)) for n, v in placed.items()}
 
 
 def three_dimensional(transform: Transform, kind: str) -> None:
@@ -193,20 +193,20 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
         def build(self, model: Equation, files: StartFiles) -> dict[str, Any]:
             if not isinstance(model, Composite):
                 raise UserError("kind: composite needs model.kind: composite")
-            given = self.settings.components
-            for name in (*model.parts, *given):
+            starts = self.settings.components
+            for name in (*model.parts, *starts):
                 if name not in model.parts:
                     raise UserError(
                         f"components.{name}: the model's components are {', '.join(model.parts)}"
                     )
-                if name not in given:
+                if name not in starts:
                     raise UserError(
                         f"components.{name}: missing; every component needs an initial condition"
                     )
             fields = {}
             undecided = None
             for name, part in model.parts.items():
-                settings = given[name]
+                settings = starts[name]
                 initial = parts[settings.kind](settings)
                 try:
                     if part.population is None:

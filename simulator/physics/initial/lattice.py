@@ -28,11 +28,11 @@ def arranged(
     matter: ParticleComponent,
     density: float,
     motion: Callable[..., Motion] | None = None,
-    *given: jax.Array,
+    *arrays: jax.Array,
 ) -> ParticleSet:
     """Particles of equal masses, each on the device that owns its place. `motion(positions,
-    *given)` is the displacement and velocity of the particles at their undisturbed positions. The
-    arrays `given` are arguments, because a compiled function must not close over arrays on devices
+    *arrays)` is the displacement and velocity of the particles at their undisturbed positions. The
+    `arrays` are arguments, because a compiled function must not close over arrays on devices
     of several processes. With `matter.places` the particles stay on the devices of these.
 
     Raises UserError, beginning with the key `count`, if no lattice has so many points."""
@@ -46,17 +46,19 @@ def arranged(
     if motion is None:
         return particles
 
-    def moved(particles: ParticleSet, *given: jax.Array) -> ParticleSet:
+    def moved(particles: ParticleSet, *arrays: jax.Array) -> ParticleSet:
         position = particles.records["position"]
         valid = particles.valid
-        displacement, velocity = (jnp.where(valid, found, 0) for found in motion(position, *given))
+        displacement, velocity = (
+            jnp.where(valid, vector, 0) for vector in motion(position, *arrays)
+        )
         inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
         return particles.with_records({"position": inside, "velocity": velocity})
 
     return (
-        population.homed(jax.jit(moved)(particles, *given))
+        population.homed(jax.jit(moved)(particles, *arrays))
         if places is None
-        else moved(particles, *given)
+        else moved(particles, *arrays)
     )
 
 
@@ -64,7 +66,7 @@ def undisturbed(matter: ParticleComponent, mass: float) -> ParticleSet:
     """Particles of equal masses at rest on a cubic lattice or in a glass."""
     if matter.settings.arrangement == "glass":
         return glass(matter, mass)
-    return matter.population.made(
+    return matter.population.placed(
         _resting(lattice_positions(matter.population.count, matter.domain), mass)
     )
 
@@ -143,7 +145,7 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
             unfinished, lambda carry: (push(carry[0]), carry[1] + 1), (particles, step)
         )
 
-    particles = population.made(_resting(places, mass))
+    particles = population.placed(_resting(places, mass))
     step = jnp.int32(0)
     while int(step) < STEPS:
         particles, step = pushed(particles, step)

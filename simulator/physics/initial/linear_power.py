@@ -79,8 +79,8 @@ class LinearPowerSettings(Settings):
     @model_validator(mode="after")
     def _one_spectrum(self) -> Self:
         if sum(getattr(self, way) is not None for way in WAYS) != 1:
-            given = "table (a file with k and P), amplitude (of a power law), transfer, transfer_table and library"
-            raise wrong("table", f"give one of {given}")
+            ways = "table (a file with k and P), amplitude (of a power law), transfer, transfer_table and library"
+            raise wrong("table", f"give one of {ways}")
         if self.boson_mass is not None and self.transfer is self.library is None:
             raise wrong("boson_mass", "applies to transfer and library; leave it out")
         if self.table is None and self.table_units != "run":

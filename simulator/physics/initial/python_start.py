@@ -55,7 +55,7 @@ class PythonStart(Initial):
                     raise function.refused(
                         f"returned {name!r}; this model's fields are {', '.join(wanted)}"
                     )
-                fields[name] = whole(value, wanted[name], transform, name, function.refused)
+                fields[name] = field_array(value, wanted[name], transform, name, function.refused)
             return fields
 
         return from_values(transform, values)
@@ -66,16 +66,16 @@ class PythonStart(Initial):
         function = python_positions(self.settings, files, RECORDS)
 
         def start(ids: jax.Array) -> dict[str, jax.Array]:
-            found = dict(function(ids))
-            if "mass" not in found:
+            records = dict(function(ids))
+            if "mass" not in records:
                 place = f"{self.settings.path}: {self.settings.function}"
                 raise UserError(f"{place}: gives no mass; a dict with position and mass is needed")
-            return {"velocity": jnp.zeros_like(found["position"]), **found}
+            return {"velocity": jnp.zeros_like(records["position"]), **records}
 
-        return matter.population.made(start)
+        return matter.population.placed(start)
 
 
-def whole(
+def field_array(
     value: Any,
     lead: tuple[int, ...],
     transform: Transform,

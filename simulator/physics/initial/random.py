@@ -148,10 +148,10 @@ def _scale(
     square = squared(field)
     if normalise == "total":
         return field * jnp.sqrt(total / layout.sum(square))
-    held = layout.shell_sum(square)
+    energies = layout.shell_sum(square)
     k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
-    wanted = jnp.where(held > 0, shape(jnp.where(held > 0, k, 1)), 0)
-    squares = total * wanted / wanted.sum() / jnp.where(held > 0, held, 1)
+    wanted = jnp.where(energies > 0, shape(jnp.where(energies > 0, k, 1)), 0)
+    squares = total * wanted / wanted.sum() / jnp.where(energies > 0, energies, 1)
     return field * root(squares)[layout.shell_numbers()]
 
 
@@ -191,19 +191,19 @@ def noise(
     return _scale(layout, field, shape, s.variance, s.normalise).reshape(*lead, *layout.shape)
 
 
-def _made(
+def _field(
     transform: Transform,
     draw: Callable[..., SpectralField],
-    *given: Any,
+    *arguments: Any,
     mean: float | tuple[float, ...] | None = None,
 ) -> SpectralField:
-    """The field `draw(layout, *given)`, compiled, with a uniform part `mean`, if it is given, in
+    """The field `draw(layout, *arguments)`, compiled, with a uniform part `mean`, if it is given, in
     place of its own."""
     layout = transform.layout
 
     @jax.jit
     def make() -> SpectralField:
-        field = draw(layout, *given)
+        field = draw(layout, *arguments)
         if mean is not None:
             uniform = jnp.asarray(mean).reshape(-1, 1, 1, 1) if isinstance(mean, tuple) else mean
             field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, uniform, 0), field)
@@ -247,9 +247,9 @@ def add_random_fields(
         if isinstance(s, MagneticSettings):
             check_helicity(transform, s.helicity, "magnetic.helicity")
             mean = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
-            result[name] = _made(transform, solenoidal, s, shape, stream, mean=mean)
+            result[name] = _field(transform, solenoidal, s, shape, stream, mean=mean)
         else:
-            result[name] = _made(transform, noise, s, shape, stream)
+            result[name] = _field(transform, noise, s, shape, stream)
     for name, field in result.items():
         if not holds(transform.layout.once(lambda f: jnp.isfinite(f).all(), field)):
             raise UserError(f"the spectrum of {name} is zero on all of this grid's modes")
@@ -292,7 +292,7 @@ class Random(Initial):
             fields: Fields = {}
             for number, (name, of) in enumerate(sorted(s.fields.items()), 1):
                 shape, stream = _of(name, of, number, s.seed, model, files)
-                fields[name] = _made(
+                fields[name] = _field(
                     transform, noise, of, shape, stream, wanted[name], mean=of.mean
                 )
             return add_random_fields(model, WithRandomFields(), files, fields)
@@ -308,5 +308,5 @@ class Random(Initial):
             raise UserError(f"{lacks}; name the fields that are noisy, e.g. {example}")
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
-        velocity = _made(transform, solenoidal, s, shape, s.seed)
+        velocity = _field(transform, solenoidal, s, shape, s.seed)
         return add_random_fields(model, s, files, {"velocity": velocity}, s.seed)

@@ -43,9 +43,9 @@ class OneSoliton(Settings):
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
-        given = [name for name in SIZES if getattr(self, name) is not None]
-        if self._needs_size() and len(given) != 1:
-            raise wrong(given[-1] if given else "core_radius", f"give one of {', '.join(SIZES)}")
+        sizes = [name for name in SIZES if getattr(self, name) is not None]
+        if self._needs_size() and len(sizes) != 1:
+            raise wrong(sizes[-1] if sizes else "core_radius", f"give one of {', '.join(SIZES)}")
         return self
 
     def _needs_size(self) -> bool:
@@ -66,9 +66,11 @@ class SolitonSettings(OneSoliton):
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
-        own = self.model_fields_set.intersection(OneSoliton.model_fields)
-        if self.solitons and own:
-            raise wrong(sorted(own)[0], "belongs into the entries of solitons; keep one of the two")
+        keys = self.model_fields_set.intersection(OneSoliton.model_fields)
+        if self.solitons and keys:
+            raise wrong(
+                sorted(keys)[0], "belongs into the entries of solitons; keep one of the two"
+            )
         return self
 
 

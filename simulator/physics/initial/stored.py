@@ -93,8 +93,8 @@ class SnapshotStart(Initial):
                 f"{self.settings.path}: {population.name} have no {missing[0]}; not matter"
             )
         if stored.count != population.count:
-            held = f"holds {stored.count} {population.name}, and the model's count is {population.count}"
-            raise UserError(f"{self.settings.path}: {held}; they have to be equal")
+            problem = f"holds {stored.count} {population.name}, and the model's count is {population.count}"
+            raise UserError(f"{self.settings.path}: {problem}; they have to be equal")
         return population.adopted(stored, population.records)
 
 
@@ -172,11 +172,11 @@ class GadgetStart(Initial):
         )
         share = share / matter.transform.grid.volume
         if not holds(abs(share / s.share - 1) < 1e-3):
-            found = (
+            portion = (
                 f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
             )
             raise UserError(
-                f"{s.path}: {found}, not {s.share:g}; set share, if other components are the rest"
+                f"{s.path}: {portion}, not {s.share:g}; set share, if other components are the rest"
             )
         if not holds((ids[0] == stored.count - 1) & (ids[1] == id_sum(stored.count))):
             raise UserError(f"{s.path}: its ParticleIDs are not consecutive; set ids: order")

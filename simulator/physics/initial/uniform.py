@@ -59,9 +59,9 @@ class Uniform(Initial):
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """A cubic lattice of equal masses."""
-        given = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
-        velocity = jnp.asarray(given, jnp.float64)[:, None]
-        if all(absent(v) for v in given):
+        speed = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
+        velocity = jnp.asarray(speed, jnp.float64)[:, None]
+        if all(absent(v) for v in speed):
             return arranged(matter, self.settings.density)
 
         def motion(q: jax.Array) -> Motion:

@@ -50,8 +50,8 @@ class Waves:
     def vector(self, *components: OverModes) -> SpectralVector:
         """The vector field with these components; in two dimensions with the first two."""
         shape = self._layout.shape
-        held = components[: len(self._layout.grid.axes)]
-        return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in held]))
+        kept = components[: len(self._layout.grid.axes)]
+        return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in kept]))
 
 
 def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVector:

@@ -429,7 +429,7 @@ class PythonStress(StressClosure):
                 else a
             )
 
-        self.arrays = jax.tree.map(in_dtype, self._own_arrays(files))
+        self.arrays = jax.tree.map(in_dtype, self._read_arrays(files))
         axes = len(transform.grid.axes)
         velocity, gradient, scalar = (
             jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype)
@@ -443,23 +443,23 @@ class PythonStress(StressClosure):
             self._flux = replace(self._function, function=flux, name=settings.flux)
             self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
-    def _own_arrays(self, files: UserFiles) -> Mapping[str, Tree]:
+    def _read_arrays(self, files: UserFiles) -> Mapping[str, Tree]:
         settings = self.settings
-        made = {}
+        template = {}
         if isinstance(settings.arrays, Mapping):
             return settings.arrays
         if settings.arrays_function is not None:
             function = files.function(str(settings.path), settings.arrays_function)
             with jax.ensure_compile_time_eval():
-                made = replace(
+                template = replace(
                     self._function, function=function, name=function.__name__, parameters={}
                 )()
-            if not isinstance(made, Mapping):
+            if not isinstance(template, Mapping):
                 raise UserError(
                     f"subgrid.arrays_function: {function.__name__} returned no dictionary of arrays"
                 )
         if settings.arrays is None:
-            return made
+            return template
         try:
             with np.load(io.BytesIO(files.read(str(settings.arrays)))) as file:
                 stored = {name: file[name] for name in file.files}
@@ -467,7 +467,9 @@ class PythonStress(StressClosure):
             raise UserError(
                 f"subgrid: {settings.arrays}: is no .npz file; numpy.savez writes one"
             ) from None
-        return fitted(stored, made, f"subgrid.arrays: {settings.arrays}") if made else stored
+        return (
+            fitted(stored, template, f"subgrid.arrays: {settings.arrays}") if template else stored
+        )
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         k = wavenumbers(layout, velocity.real.dtype)
@@ -493,20 +495,20 @@ class PythonStress(StressClosure):
         velocity = values["velocity"]
 
         def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:
-            found = user.function(*arguments, **parameters)
+            components = user.function(*arguments, **parameters)
             return [
                 jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:])
-                for part in found
+                for part in components
             ]
 
-        given = {**user.parameters, **self.arrays}
-        called = replace(user, function=parts, parameters=given)
-        found = called(velocity, values["gradient"], *scalar, self._width)
-        if len(found) != len(names):
+        keywords = {**user.parameters, **self.arrays}
+        called = replace(user, function=parts, parameters=keywords)
+        components = called(velocity, values["gradient"], *scalar, self._width)
+        if len(components) != len(names):
             raise user.refused(
-                f"returned {len(found)} components; {len(names)} are needed: {', '.join(names)}"
+                f"returned {len(components)} components; {len(names)} are needed: {', '.join(names)}"
             )
-        return found
+        return components
 
 
 def named(tree: Tree) -> dict[str, Any]:
@@ -518,19 +520,19 @@ def named(tree: Tree) -> dict[str, Any]:
 def fitted(tree: Tree, like: Tree, where: str) -> Tree:
     """The arrays of `tree`, by name, in the tree `like`. Raises UserError, `where`: ..., for other
     names or shapes."""
-    given = named(tree)
+    arrays = named(tree)
     wanted = named(like)
-    for name in [*given, *wanted]:
+    for name in [*arrays, *wanted]:
         if name not in wanted:
             raise UserError(f"{where}: unknown array {name!r}; the closure has {', '.join(wanted)}")
-        if name not in given:
+        if name not in arrays:
             raise UserError(f"{where}: array {name!r} is missing")
-        shapes = [np.shape(a[name]) for a in (given, wanted)]
+        shapes = [np.shape(a[name]) for a in (arrays, wanted)]
         if shapes[0] != shapes[1]:
             raise UserError(
                 f"{where}: array {name!r} has the shape {shapes[0]}; {shapes[1]} is needed"
             )
-    return jax.tree.unflatten(jax.tree.structure(like), [given[name] for name in wanted])
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
 
 
 CLOSURES: dict[str, type[Closure]] = {

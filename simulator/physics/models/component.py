@@ -236,10 +236,10 @@ class GasComponent(FieldComponent):
         self._integrator = RungeKutta4()
 
         def gas(constant: float) -> SelfGravitatingGas:
-            own = _alone(
+            keys = _alone(
                 SelfGravitatingGasSettings, GasSettings, settings, gravitational_constant=constant
             )
-            return SelfGravitatingGas(own, self.transform)
+            return SelfGravitatingGas(keys, self.transform)
 
         super().__init__(gas, gravity)
 
@@ -327,8 +327,8 @@ class WaveComponent(FieldComponent):
                 "cosmology": gravity.cosmology,
                 "units": gravity.units,
             }
-            own = _alone(SchrodingerPoissonSettings, WaveSettings, settings, **shared)
-            return SchrodingerPoisson(own, self.transform, real, files)
+            keys = _alone(SchrodingerPoissonSettings, WaveSettings, settings, **shared)
+            return SchrodingerPoisson(keys, self.transform, real, files)
 
         super().__init__(wave, gravity)
 

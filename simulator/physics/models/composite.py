@@ -130,7 +130,9 @@ class Composite(Mixture):
         self.unit_system = settings.units
         self.parts = dict(parts)
         particles = {name: part.population for name, part in parts.items()}
-        self.populations = {n: held for n, held in particles.items() if held is not None}
+        self.populations = {
+            n: population for n, population in particles.items() if population is not None
+        }
         self.joins_kicks = len(self.populations) == len(parts)
         self.background = Background(settings.cosmology) if settings.cosmology else None
 
@@ -167,7 +169,9 @@ class Composite(Mixture):
         return {spec.name: fields[f"{name}_{spec.name}"] for spec in part.fields}
 
     def drift(self, fields: MatterFields, duration: Number) -> Any:
-        moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
+        moved = self._in_turn(
+            fields, lambda part, matter: part.drift(matter, duration), lambda new: new
+        )
         return joined(moved) | _beside(fields)
 
     def particle_acceleration(
@@ -197,10 +201,10 @@ class Composite(Mixture):
         moment = self.moment(fields, time)
         works = iter(moment.works.values())
 
-        def act(part: Component, own: dict[str, Any]) -> Any:
-            return part.pulled(own, next(works), moment.potential)
+        def act(part: Component, matter: dict[str, Any]) -> Any:
+            return part.pulled(matter, next(works), moment.potential)
 
-        return moment._replace(works=self._in_turn(fields, act, lambda found: found))
+        return moment._replace(works=self._in_turn(fields, act, lambda work: work))
 
     def kicked(
         self, fields: MatterFields, forces: Matter, time: Number, duration: Number
@@ -212,7 +216,7 @@ class Composite(Mixture):
             for name, part in self.parts.items()
         }
         rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
-        new = joined({name: found for name, (found, _) in kicked.items()})
+        new = joined({name: moved for name, (moved, _) in kicked.items()})
         return new | self._accounted(fields, forces, time), rate
 
     def leapt(
@@ -223,9 +227,9 @@ class Composite(Mixture):
             return kicked, self.drift(kicked, drift)
         works = iter(forces.works.values())
 
-        def act(part: Component, own: dict[str, Any]) -> Any:
+        def act(part: Component, matter: dict[str, Any]) -> Any:
             assert isinstance(part, ParticleComponent)
-            return part.leap(own[PARTICLES], next(works), kick, drift)
+            return part.leap(matter[PARTICLES], next(works), kick, drift)
 
         pairs = self._in_turn(fields, act, lambda pair: {PARTICLES: pair[1]})
         new = {name: pair[1] for name, pair in pairs.items()} | self._accounted(
@@ -250,30 +254,32 @@ class Composite(Mixture):
         fields, or its density, from the result of `act`: the particles of one component are
         exchanged only after those of the component before (see `particles.domain.after`)."""
         names = list(self.populations)
-        found = {}
+        results = {}
         last = fields[names[-1]].records["velocity"] if len(names) > 1 else None
         for name, part in self.parts.items():
-            own = self.of(name, fields)
+            matter = self.of(name, fields)
             if part.population is None:
-                found[name] = act(part, own)
+                results[name] = act(part, matter)
                 continue
             if last is not None:
-                held = own[PARTICLES]
+                particles = matter[PARTICLES]
                 domain = part.population.domain
-                held = held.with_records(
-                    {r: domain.after(a, last) for r, a in held.records.items()}
+                particles = particles.with_records(
+                    {r: domain.after(a, last) for r, a in particles.records.items()}
                 )
-                own = {PARTICLES: held}
-            found[name] = act(part, own)
-            new = result(found[name])
+                matter = {PARTICLES: particles}
+            results[name] = act(part, matter)
+            new = result(results[name])
             if len(names) > 1:
                 last = new[PARTICLES].records["velocity"] if isinstance(new, dict) else new
-        return found
+        return results
 
     def densities(self, fields: MatterFields) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
         """The density of every component on the grid, and the intermediate results that its kick
         can use."""
-        sources = self._in_turn(fields, lambda part, own: part.source(own), lambda found: found[0])
+        sources = self._in_turn(
+            fields, lambda part, matter: part.source(matter), lambda source: source[0]
+        )
         values = {name: density for name, (density, _) in sources.items()}
         return values, {name: work for name, (_, work) in sources.items()}
 
@@ -324,8 +330,8 @@ class Composite(Mixture):
         assert self.background is not None
         a = self.background.scale_factor(time)
         gravity = 0.5 * self.transform.layout.inner(moment.modes, moment.potential.modes) / a
-        own = [self.parts[name].energy_slope(work, a) for name, work in moment.works.items()]
-        return gravity.astype(jnp.float64) + total(own)
+        slopes = [self.parts[name].energy_slope(work, a) for name, work in moment.works.items()]
+        return gravity.astype(jnp.float64) + total(slopes)
 
     def memory(self, fields: MatterFields, time: Number) -> dict[str, jax.Array]:
         memory = {"rate": self.kick(fields, time, jnp.zeros((), jnp.float64))[1]}

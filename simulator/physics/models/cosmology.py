@@ -186,10 +186,10 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
             raise wrong(
                 key, f"{next(iter(value))} needs an expanding box, model.background; give a time"
             )
-        ((name, given),) = value.items()
-        if isinstance(given, list | tuple):
-            return [t for t in sorted({time_of(key, name, one) for one in given}) if t > 0]
-        return time_of(key, name, given)
+        ((name, moment),) = value.items()
+        if isinstance(moment, list | tuple):
+            return [t for t in sorted({time_of(key, name, one) for one in moment}) if t > 0]
+        return time_of(key, name, moment)
 
     def within(path: str, block: object) -> Any:
         if isinstance(block, list):
@@ -261,8 +261,8 @@ class Background:
 
     def time_of(self, a: float) -> float:
         """Supercomoving time at the scale factor a; traced if the cosmology is."""
-        found = self._inverse(self._table[0], self._rate, math.log(a), jnp if self.traced else np)
-        return found if self.traced else float(found)
+        time = self._inverse(self._table[0], self._rate, math.log(a), jnp if self.traced else np)
+        return time if self.traced else float(time)
 
     @property
     def last_time(self) -> float:

@@ -110,8 +110,8 @@ class ParticleComponent(Component):
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform = make(real=True, every=True)
         self.alone = self
-        held = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
-        self.population: Population = held  # pyright: ignore[reportIncompatibleVariableOverride]
+        population = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
+        self.population: Population = population  # pyright: ignore[reportIncompatibleVariableOverride]
         total = settings.count if settings.reproducible else None
         self.assignment = Assignment(
             self.transform, settings.assignment, total, settings.interlacing
@@ -179,8 +179,8 @@ class ParticleComponent(Component):
         velocity = particles.records["velocity"]
         fastest = None
         if self.domain.native:
-            given = work, velocity, particles.count, jnp.asarray(duration, jnp.float64)
-            velocity, fastest = self.domain.on_devices(partial(kicked, spacing), *given)
+            arguments = work, velocity, particles.count, jnp.asarray(duration, jnp.float64)
+            velocity, fastest = self.domain.on_devices(partial(kicked, spacing), *arguments)
         else:
             velocity = velocity + duration * accelerated(particles, work)
         new = particles.with_records({"velocity": velocity})
@@ -203,8 +203,8 @@ class ParticleComponent(Component):
         velocity = particles.records["velocity"]
         if not self.domain.native:
             return {PARTICLES: self.settled(particles, position + duration * velocity)}
-        given = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
-        position = self.domain.on_devices(partial(drifted, self.domain.box), *given)
+        arguments = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
+        position = self.domain.on_devices(partial(drifted, self.domain.box), *arguments)
         return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
 
     def leap(
@@ -226,16 +226,16 @@ class ParticleComponent(Component):
             )
 
         moving = (records["position"], records["mass"], particles.id)[: 3 if shared else 1]
-        given = (
+        arguments = (
             work,
             velocity,
             particles.count,
             jnp.asarray(kick, jnp.float64),
             jnp.asarray(drift, jnp.float64),
         )
-        kicked, *found = domain.on_devices(partial(leapt, domain.box, shared), *given, *moving)
-        old = of(velocity, *found[3:]) if shared else None
-        return old, settled(of(kicked, *found[:3]), domain)
+        kicked, *arrays = domain.on_devices(partial(leapt, domain.box, shared), *arguments, *moving)
+        old = of(velocity, *arrays[3:]) if shared else None
+        return old, settled(of(kicked, *arrays[:3]), domain)
 
     def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
         """The particles at other positions, which may lie outside of the box, each on the device

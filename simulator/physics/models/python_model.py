@@ -89,20 +89,20 @@ class PythonModel(Equation):
 def validated(kind: type[Equation], values: Mapping[str, Any]) -> Settings:
     """The parameters of an equation. Traced values cannot be checked and are taken unchanged."""
     traced = {name: value for name, value in values.items() if isinstance(value, jax.Array)}
-    own = parameters_of(kind, tuple(traced)) if traced else kind.Settings
+    checked = parameters_of(kind, tuple(traced)) if traced else kind.Settings
     data = {"model": {"parameters": {n: v for n, v in values.items() if n not in traced}}}
-    inside = create_model("Model", __base__=Settings, parameters=(own, ...))
-    whole = create_model("Run", __base__=Settings, model=(inside, ...))
+    inside = create_model("Model", __base__=Settings, parameters=(checked, ...))
+    wanted = create_model("Run", __base__=Settings, model=(inside, ...))
     try:
-        run = whole.model_validate(data)
+        run = wanted.model_validate(data)
     except ValidationError as error:
-        raise WrongParameters(error, whole, data) from None
+        raise WrongParameters(error, wanted, data) from None
     parameters: Settings = run.model.parameters  # type: ignore[attr-defined]
     if not traced:
         return parameters
-    whole_settings: Any = kind.Settings
-    return whole_settings.model_construct(
-        **{n: getattr(parameters, n) for n in own.model_fields}, **traced
+    every: Any = kind.Settings
+    return every.model_construct(
+        **{n: getattr(parameters, n) for n in checked.model_fields}, **traced
     )
 
 
@@ -161,12 +161,12 @@ class _Check:
         model = self._model
         state = {n: self._modes(lead) for n, lead in model.shapes.items()}
         self._fields("linear", self._traced("linear", model.linear))
-        given = self._traced("inputs", model.inputs, state)
-        for leaf in jax.tree.leaves(given):
+        inputs = self._traced("inputs", model.inputs, state)
+        for leaf in jax.tree.leaves(inputs):
             if leaf.shape[-3:] != self._layout.shape:
                 shape = self._layout.seen_part(leaf.shape)
                 self._refuse("inputs", f"has an array of shape {shape}; spectral fields are needed")
-        products = self._pointwise(given, state)
+        products = self._pointwise(inputs, state)
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
         self._fields("combine", self._traced("combine", model.combine, coefficients, state))
         time = jax.ShapeDtypeStruct((), jnp.float64)
@@ -174,8 +174,8 @@ class _Check:
             "quantities", partial(diagnostics, model), state, time
         ).items():
             if jnp.shape(value) or jnp.iscomplexobj(value) or not name.isidentifier():
-                given = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
-                self._refuse("quantities", f"{given}; real numbers are needed")
+                problem = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
+                self._refuse("quantities", f"{problem}; real numbers are needed")
 
         budget = model.budget
         if (
@@ -192,11 +192,11 @@ class _Check:
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)
 
-    def _pointwise(self, given: Tree, state: Mapping[str, jax.ShapeDtypeStruct]) -> Tree:
+    def _pointwise(self, inputs: Tree, state: Mapping[str, jax.ShapeDtypeStruct]) -> Tree:
         real = self._transform.dtype
         value = real if self._layout.real else self._kind
         values = jax.tree.map(
-            lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), given
+            lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), inputs
         )
         axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
         points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
@@ -221,20 +221,20 @@ class _Check:
                 self._refuse(
                     method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}"
                 )
-        own = self._user(method, local)
+        function = self._user(method, local)
         advice = (
             "it has to work point by point, and sums and derivatives belong into inputs and combine"
         )
-        own.check_pointwise(jax.make_jaxpr(local)(values, points, numbers), advice)
+        function.check_pointwise(jax.make_jaxpr(local)(values, points, numbers), advice)
         return result.products
 
     def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._user(method, partial(jax.eval_shape, function))(*arguments)
 
     def _user(self, method: str, function: Callable[..., Any]) -> UserFunction:
-        given = "values that are not known yet"
+        arguments = "values that are not known yet"
         line = self._line_of(method)
-        return UserFunction(function, self._path, method, given, line=line)
+        return UserFunction(function, self._path, method, arguments, line=line)
 
     def _fields(self, method: str, result: object) -> None:
         shapes = self._model.shapes
@@ -245,15 +245,15 @@ class _Check:
         for name, value in result.items():
             if name not in shapes:
                 self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
-            whole = (*shapes[name], *self._layout.shape)
+            full = (*shapes[name], *self._layout.shape)
             try:
-                fits = np.broadcast_shapes(value.shape, whole) == whole
+                fits = np.broadcast_shapes(value.shape, full) == full
             except ValueError:
                 fits = False
             if not fits:
-                own, needed = map(self._layout.seen_part, (value.shape, whole))
+                shape, needed = map(self._layout.seen_part, (value.shape, full))
                 self._refuse(
-                    method, f"{name} has shape {own}, which does not fit the field's {needed}"
+                    method, f"{name} has shape {shape}, which does not fit the field's {needed}"
                 )
 
     def _refuse(self, method: str, problem: str) -> NoReturn:

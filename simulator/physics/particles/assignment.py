@@ -82,8 +82,8 @@ class Assignment:
             return first
         second = self.deposit(self.domain.after(position + self._half_cell, first), mass, count)
         one, other = self.transform.forward(jnp.stack([first, second]))
-        own, turned = self._shares()
-        mean = one * own + other * turned.conj().astype(other.dtype)
+        unshifted, shifted = self._shares()
+        mean = one * unshifted + other * shifted.conj().astype(other.dtype)
         return self.transform.inverse(self.transform.layout.constrain(mean))
 
     def interpolated(
@@ -97,8 +97,8 @@ class Assignment:
         equal and opposite."""
         if not self.interlaced:
             return _interpolate(self, self.transform.inverse(modes), position, count)
-        own, turned = self._shares()
-        both = jnp.concatenate([modes * own, modes * turned.astype(modes.dtype)])
+        unshifted, shifted = self._shares()
+        both = jnp.concatenate([modes * unshifted, modes * shifted.astype(modes.dtype)])
         values = self.transform.inverse(self.transform.layout.constrain(both))
         n = modes.shape[0]
         first: Any = _interpolate(self, values[:n], position, count)
@@ -115,13 +115,13 @@ class Assignment:
     ) -> ParticleVectors:
         """The gradient with respect to positions of the sum over components of `shares` times the
         interpolated values; 0 for particles whose shares are 0."""
-        found = []
+        parts = []
         before = position
         for axis in range(3):
             at = self.domain.after(position, before)
             before = replace(self.sampler, sloped=axis).of_values(values, at, count)
-            found.append(jnp.where(shares != 0, shares * before, 0).sum(0))
-        return jnp.stack(found).astype(position.dtype)
+            parts.append(jnp.where(shares != 0, shares * before, 0).sum(0))
+        return jnp.stack(parts).astype(position.dtype)
 
     @property
     def _half_cell(self) -> np.ndarray:
@@ -167,8 +167,8 @@ class Assignment:
                 self._on_device(position, mass, count, scale, (below, above)), below, above
             )
 
-        given = domain.spec(2), domain.spec(1), domain.spec(1), jax.sharding.PartitionSpec()
-        values = domain.mapped(local, given, domain.physical.spec)(position, mass, count, scale)
+        specs = domain.spec(2), domain.spec(1), domain.spec(1), jax.sharding.PartitionSpec()
+        values = domain.mapped(local, specs, domain.physical.spec)(position, mass, count, scale)
         return self._unscaled(values, scale)
 
     def _block(self, ghosts: tuple[int, int]) -> tuple[list[int], Mapping[int, jax.Array]]:
@@ -197,25 +197,25 @@ class Assignment:
         by it."""
         extents, starts = self._block(ghosts)
         if self.transform.kernels == "native":
-            made = jax.ShapeDtypeStruct(
+            block = jax.ShapeDtypeStruct(
                 tuple(extents), self.transform.dtype if scale is None else np.dtype(np.int64)
             )
-            held = self.sampler.held(AXES, starts)
-            return deposit(position, mass, count, 1.0 if scale is None else scale, made, held)
+            support = self.sampler.block_points(AXES, starts)
+            return deposit(position, mass, count, 1.0 if scale is None else scale, block, support)
         dtype = self.transform.dtype if scale is None else np.dtype(np.float64)
         offsets, factors, inside = self.sampler.neighbours(position, extents, starts, dtype)
-        given = jnp.where(inside, mass, 0).astype(dtype)
+        masses = jnp.where(inside, mass, 0).astype(dtype)
         points = KERNELS[self.kind].points
         sums = dtype
         if scale is not None:
-            given = given * scale
+            masses = masses * scale
             sums = np.dtype(np.int64)
 
         def line(number: jax.Array, flat: jax.Array) -> jax.Array:
             i = number // points
             j = number % points
             start = offsets[0][i] + offsets[1][j]
-            part = factors[0][i] * factors[1][j] * given
+            part = factors[0][i] * factors[1][j] * masses
             for k in range(points):
                 share = part * factors[2][k]
                 share = share if scale is None else jnp.rint(share).astype(sums)
@@ -239,9 +239,9 @@ def _deposit(
 
 
 def _deposit_reverse(
-    assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array
+    assignment: Assignment, residuals: tuple[jax.Array, jax.Array, Count], slope: jax.Array
 ) -> Any:
-    position, mass, count = given
+    position, mass, count = residuals
     by_mass = assignment.sampler.of_values(slope[None], position, count)[0]
     moved = assignment.slopes(
         slope[None], assignment.domain.after(position, by_mass), mass[None], count
@@ -251,7 +251,9 @@ def _deposit_reverse(
     return jnp.where(left_out, 0, moved), jnp.where(left_out, 0, by_mass).astype(mass.dtype), None
 
 
-_deposit.defvjp(lambda assignment, *given: (_deposit(assignment, *given), given), _deposit_reverse)
+_deposit.defvjp(
+    lambda assignment, *arguments: (_deposit(assignment, *arguments), arguments), _deposit_reverse
+)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -262,9 +264,9 @@ def _interpolate(
 
 
 def _interpolate_reverse(
-    assignment: Assignment, given: tuple[jax.Array, jax.Array, Count], slope: jax.Array
+    assignment: Assignment, residuals: tuple[jax.Array, jax.Array, Count], slope: jax.Array
 ) -> Any:
-    (values, position, count), parts = given, []
+    (values, position, count), parts = residuals, []
     moved = assignment.slopes(values, position, slope, count)
     before: Any = moved
     plain = replace(assignment, total=None)
@@ -275,7 +277,8 @@ def _interpolate_reverse(
 
 
 _interpolate.defvjp(
-    lambda assignment, *given: (_interpolate(assignment, *given), given), _interpolate_reverse
+    lambda assignment, *arguments: (_interpolate(assignment, *arguments), arguments),
+    _interpolate_reverse,
 )
 
 

@@ -61,8 +61,8 @@ class Cut:
                 first = device * self.extent
                 plane = (first + slot) % self.planes
                 source = plane // self.extent
-                own = 0 <= slot < self.extent and first + slot < self.planes
-                if not own:
+                owned = 0 <= slot < self.extent and first + slot < self.planes
+                if not owned:
                     sends.setdefault(slot, []).append(
                         (source, device, plane - source * self.extent)
                     )
@@ -233,13 +233,13 @@ class Domain:
         return block
 
     def filled(
-        self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array
+        self, block: jax.Array, order: str, below: int, above: int, before: jax.Array
     ) -> jax.Array:
         """An array (*order, ...) that has room for the neighbours' planes, with these planes filled
         in as in `extended`."""
         for cut in self.cuts:
-            whole = before = _filled(whole, cut, order.index(AXES[cut.axis]), below, above, before)
-        return whole
+            block = before = _filled(block, cut, order.index(AXES[cut.axis]), below, above, before)
+        return block
 
     def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
         """The device's own planes of a block with ghost planes, plus the sums that the neighbours
@@ -250,32 +250,32 @@ class Domain:
 
 
 def _filled(
-    whole: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array
+    block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array
 ) -> jax.Array:
     device = lax.axis_index(cut.name)
     for pairs, first, planes, receives in cut.rounds(below, above):
-        sent = jnp.take(whole, below + jnp.asarray(planes)[device], axis=axis)
+        sent = jnp.take(block, below + jnp.asarray(planes)[device], axis=axis)
         received = before = lax.ppermute(after(sent, before), cut.name, pairs)
         start = below + first
         if not receives.all():
-            old = lax.slice_in_dim(whole, start, start + planes.shape[1], axis=axis)
+            old = lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)
             received = jnp.where(jnp.asarray(receives)[device], received, old)
-        whole = lax.dynamic_update_slice_in_dim(whole, received, start, axis)
-    return whole
+        block = lax.dynamic_update_slice_in_dim(block, received, start, axis)
+    return block
 
 
 def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
-    own = lax.slice_in_dim(block, below, below + cut.extent, axis=axis)
+    owned = lax.slice_in_dim(block, below, below + cut.extent, axis=axis)
     here = lax.axis_index(cut.name)
     before = block
     if cut.planes < cut.parts * cut.extent:  # no device owns the planes of padding
         plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
-        own = jnp.where(plane < cut.planes - here * cut.extent, own, 0)
+        owned = jnp.where(plane < cut.planes - here * cut.extent, owned, 0)
     for pairs, first, planes, _ in cut.rounds(below, above):
         start = below + first
         sent = lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)
         back = [(device, source) for source, device in pairs]
         got = before = lax.ppermute(after(sent, before), cut.name, back)
         index = jnp.asarray(planes)[here]
-        own = own.at[(slice(None),) * axis + (index,)].add(got)
-    return own
+        owned = owned.at[(slice(None),) * axis + (index,)].add(got)
+    return owned

@@ -180,11 +180,13 @@ class Sampler:
 
         return self._on_devices(local, AXES, values, position, count)
 
-    def _on_devices(self, local: Callable[..., jax.Array], order: str, *given: Any) -> jax.Array:
+    def _on_devices(
+        self, local: Callable[..., jax.Array], order: str, *arguments: Any
+    ) -> jax.Array:
         domain = self.domain
         block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
-        places = jax.tree.map(lambda a: domain.spec(2) if a.ndim else PartitionSpec(), given[1])
-        return domain.mapped(local, (block, places, domain.spec(1)), domain.spec(2))(*given)
+        places = jax.tree.map(lambda a: domain.spec(2) if a.ndim else PartitionSpec(), arguments[1])
+        return domain.mapped(local, (block, places, domain.spec(1)), domain.spec(2))(*arguments)
 
     @property
     def ghosts(self) -> tuple[int, int]:
@@ -217,10 +219,10 @@ class Sampler:
         for axis in range(3):
             scaled = position[axis] / grid.spacing[axis]
             base = jnp.floor(scaled + 0.5) if kernel.nearest else jnp.floor(scaled)
-            found = weights(self.kind, scaled - base)
+            along = weights(self.kind, scaled - base)
             if axis == self.sloped:
-                found = [slope / grid.spacing[axis] for slope in slopes(self.kind, scaled - base)]
-            factors.append(jnp.stack(found).astype(dtype))
+                along = [slope / grid.spacing[axis] for slope in slopes(self.kind, scaled - base)]
+            factors.append(jnp.stack(along).astype(dtype))
             first = base.astype(jnp.int32) - kernel.below
             points = jnp.arange(kernel.points, dtype=jnp.int32)[:, None]
             if axis in starts:
@@ -254,7 +256,7 @@ class Sampler:
         total = jax.lax.fori_loop(0, kernel.points**2, line, total)
         return jnp.where(inside & jnp.isfinite(position).all(0), total, jnp.nan)
 
-    def held(self, order: str, starts: Mapping[int, jax.Array], before: int = 0) -> Held:
+    def block_points(self, order: str, starts: Mapping[int, jax.Array], before: int = 0) -> Held:
         """The points in a device's block with the axes `order`, whose first plane along a cut axis
         is `starts`. If the last axis is not cut, the block repeats `before` of its last points
         before the first one."""
@@ -282,12 +284,12 @@ class Sampler:
         room = {axis: ghosts for axis in starts}
         room.setdefault(last, (kernel.below, kernel.points - 1 - kernel.below))
         below, above = zip(*(room.get(AXES.index(axis), (0, 0)) for axis in order), strict=True)
-        held = self.held(order, starts, kernel.below)
+        support = self.block_points(order, starts, kernel.below)
 
         def part(first: int, size: int) -> jax.Array:
             array = woven(block[first : first + size], below, above, around=last not in starts)
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
-            return gather(array, position, count, held)
+            return gather(array, position, count, support)
 
         parts = []
         before = latest(position)
@@ -301,10 +303,12 @@ class Sampler:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _native(sampler: Sampler, order: str, *given: Any) -> jax.Array:
+def _native(sampler: Sampler, order: str, *arguments: Any) -> jax.Array:
     """`Sampler.of_values` by the native kernels."""
     local = partial(sampler._local_native, order)
-    return sampler._on_devices(local, order, *given) if sampler.domain.cuts else local(*given)
+    return (
+        sampler._on_devices(local, order, *arguments) if sampler.domain.cuts else local(*arguments)
+    )
 
 
 @_native.defjvp

@@ -31,7 +31,7 @@ class _Travellers(NamedTuple):
 
     records: dict[str, jax.Array]
     id: jax.Array
-    held: Any  # (devices,): the number of particles on each device.
+    number: Any  # (devices,): the number of particles on each device.
 
 
 _Round = tuple[_Travellers, jax.Array, jax.Array]
@@ -59,13 +59,13 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     for cut in domain.cuts:
         travellers, full = _along(travellers, full, cut, domain)
     needed = jnp.where(
-        full, particles.capacity + particles.capacity // 4 + 1, travellers.held.max()
+        full, particles.capacity + particles.capacity // 4 + 1, travellers.number.max()
     )
     return replace(
         particles,
         records=travellers.records,
         id=travellers.id,
-        count=travellers.held,
+        count=travellers.number,
         needed=needed,
     )
 
@@ -125,7 +125,7 @@ def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tu
     spacing = domain.physical.grid.spacing[cut.axis]
     here = lax.axis_index(cut.name).reshape(1)
     return native_kernels.leaving(
-        travellers.records["position"], travellers.held, here, ring, spacing, most
+        travellers.records["position"], travellers.number, here, ring, spacing, most
     )
 
 
@@ -166,7 +166,7 @@ def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Mess
     in_ring = lax.axis_index(cut.name) < ring
     received = received.at[0].set(jnp.where(in_ring, received[0], NOBODY))
     gone, came = _numbers(left, received, capacity)
-    return _Messages(received, left), travellers.held - gone + came > capacity
+    return _Messages(received, left), travellers.number - gone + came > capacity
 
 
 def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
@@ -186,7 +186,7 @@ def _written(
     received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
     most = left.shape[0]
     arrived = received[0] >= 0
-    count = travellers.held[0]
+    count = travellers.number[0]
     gone, came = _numbers(left, received, capacity)
     new_count = count - gone + came
     rank = jnp.cumsum(arrived) - 1
@@ -211,10 +211,10 @@ def _written(
             array.at[..., target].set(moving, mode="drop").at[..., slot].set(arriving, mode="drop")
         )
 
-    new = jax.tree.map(put, travellers._replace(held=None), _unpacked(received, travellers))
+    new = jax.tree.map(put, travellers._replace(number=None), _unpacked(received, travellers))
     emptied = new_count + jnp.arange(most)
     emptied = jnp.where(emptied < count, emptied, capacity)
-    new = new._replace(id=new.id.at[emptied].set(NOBODY, mode="drop"), held=new_count[None])
+    new = new._replace(id=new.id.at[emptied].set(NOBODY, mode="drop"), number=new_count[None])
     return new, _far_away(new, cut, domain)
 
 
@@ -252,11 +252,11 @@ def in_cell_order(particles: ParticleSet, domain: Domain, due: jax.Array) -> Par
     names = [name for name in particles.records if name != "position"]
 
     local = partial(native_kernels.sorted_by_cell, ORDER, grid.shape, grid.spacing)
-    given = (
+    arrays = (
         particles.records["position"],
         particles.id,
         *(particles.records[name] for name in names),
     )
-    position, ids, *others = domain.on_devices(local, due, particles.count, *given)
+    position, ids, *others = domain.on_devices(local, due, particles.count, *arrays)
     records = {"position": position, **dict(zip(names, others, strict=True))}
     return replace(particles, records={name: records[name] for name in particles.records}, id=ids)

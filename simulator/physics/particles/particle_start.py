@@ -192,8 +192,8 @@ def python_positions(
         values = dict(result) if isinstance(result, Mapping) else {"position": result}
         unknown = values.keys() - takes.keys()
         if "position" not in values or unknown:
-            given = f"{unknown.pop()!r}" if unknown else "no position"
-            raise function.refused(f"gives {given}; these particles take {', '.join(takes)}")
+            problem = f"{unknown.pop()!r}" if unknown else "no position"
+            raise function.refused(f"gives {problem}; these particles take {', '.join(takes)}")
         records = {}
         for name, value in values.items():
             if not takes[name]:
@@ -204,8 +204,8 @@ def python_positions(
                 raise function.refused(
                     f"{name} has {len(parts)} components; {takes[name]} are needed"
                 )
-            whole = [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
-            records[name] = jnp.stack(whole)
+            components = [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
+            records[name] = jnp.stack(components)
         return records
 
     return positions

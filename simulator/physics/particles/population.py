@@ -69,7 +69,7 @@ class Population:
     # ---- the beginning
     # -----------------------------------------------------------------------------------
 
-    def made(self, positions: Positions) -> ParticleSet:
+    def placed(self, positions: Positions) -> ParticleSet:
         """The particles with the records that `positions` gives, each on the device that owns its
         place. Raises UserError if a particle lies outside the box."""
         return self._inside(self._shared_out(positions))
@@ -106,8 +106,8 @@ class Population:
             ids = jnp.asarray(first)[:, None] + place
             ids = jnp.where(place < jnp.asarray(counts)[:, None], ids, NOBODY).reshape(-1)
             ids = jax.lax.with_sharding_constraint(ids, domain.sharding(1)) if domain.cuts else ids
-            given = positions(jnp.maximum(ids, 0))
-            return ParticleSet(dict(given), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
+            records = positions(jnp.maximum(ids, 0))
+            return ParticleSet(dict(records), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
 
         return jax.jit(make, out_shardings=particle_shardings(jax.eval_shape(make), domain))()
 
@@ -132,8 +132,8 @@ class Population:
 
         if domain.devices == 1:
             return local(particles.id, values)[0]
-        given = domain.spec(1), domain.spec(2)
-        parts = domain.mapped(local, given, PartitionSpec(domain.names))(particles.id, values)
+        specs = domain.spec(1), domain.spec(2)
+        parts = domain.mapped(local, specs, PartitionSpec(domain.names))(particles.id, values)
         return parts.sum(0)
 
     # ---- undoing a step
@@ -208,10 +208,10 @@ def lost(sets: Mapping[str, ParticleSet]) -> str | None:
 
 def records_finite(particles: ParticleSet) -> Truth:
     """Whether all records of all particles are finite."""
-    found = [
+    finite = [
         jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()
     ]
-    return jnp.stack(found).all()
+    return jnp.stack(finite).all()
 
 
 def _in_box(particles: ParticleSet, domain: Domain) -> jax.Array:

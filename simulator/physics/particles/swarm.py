@@ -151,7 +151,7 @@ class Swarm:
         place."""
         population = self.populations[name]
         if kind.stored is None:
-            return population.made(self._starts[name])
+            return population.placed(self._starts[name])
         takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
         return population.adopted(kind.stored, takes)
 
@@ -278,20 +278,20 @@ class Swarm:
         sets: Sets,
         moving: dict[str, jax.Array],
         step: Whole,
-        done: Sequence[tuple[jax.Array, PartitionSpec]],
+        computed: Sequence[tuple[jax.Array, PartitionSpec]],
     ) -> tuple[Sets, Truth]:
         """The particles after the step with the number `step`, each on the device that owns its
         place, and whether all are finite. A particle that moved beyond the reach of its device has
         a position of NaN.
 
-        `done`: arrays and their distribution. They are computed before the first particle is sent
+        `computed`: arrays and their distribution. They are computed before the first particle is sent
         to another device, which takes a loop (see `spectral.collectives`)."""
         after = {}
         finite = jnp.ones((), bool)
-        own = (
+        arrays = (
             latest(array) for name, array in moving.items() if name.partition("/")[0] in self.kinds
         )
-        last = [*done, *((array, None) for array in own)]
+        last = [*computed, *((array, None) for array in arrays)]
         for name, kind in self.kinds.items():
             before = sets[name]
             valid = sets[name].valid
@@ -304,9 +304,9 @@ class Swarm:
                 waits = self.domain.after(waits, array, place)
             lost = None
             if lazy:
-                given = waits, path, old, new["position"]
+                arguments = waits, path, old, new["position"]
                 position, path, lost = self.domain.on_devices(
-                    partial(advanced, self.domain.box), *given
+                    partial(advanced, self.domain.box), *arguments
                 )
                 kept = {"position": position, "displacement": path}
             else:
@@ -315,8 +315,8 @@ class Swarm:
                     "position": self.domain.wrapped(waits),
                 }
                 kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
-            found = settled(before.with_records(kept), self.domain)
-            after[name] = in_cell_order(found, self.domain, step % SORT_EVERY == 0)
+            new_set = settled(before.with_records(kept), self.domain)
+            after[name] = in_cell_order(new_set, self.domain, step % SORT_EVERY == 0)
             last = [(after[name].needed, None)]
             if lost is not None:
                 finite &= (self.domain.after(lost, after[name].needed) == 0).all()

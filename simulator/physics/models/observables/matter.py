@@ -41,7 +41,7 @@ class AllMatter(Observable[Mixture]):
         the work of the expansion since then (Layzer-Irvine): 0 but for errors of time steps and
         grid, and dissipation."""
         layout = model.transform.layout
-        own = {
+        rows = {
             name: part.diagnostics(model.of(name, fields), row.time)
             for name, part in model.parts.items()
         }
@@ -55,7 +55,7 @@ class AllMatter(Observable[Mixture]):
             )
 
         def summed(column: str) -> jax.Array:
-            return total(columns[column] for columns in own.values())
+            return total(columns[column] for columns in rows.values())
 
         gravity = total(shares.values())
         parts_energy = summed("energy")
@@ -77,9 +77,9 @@ class AllMatter(Observable[Mixture]):
                 slope = model.energy_slope(moment, row.time)
                 expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
                 columns["energy_residual"] = columns["energy"] - expected
-        for name, found in own.items():
+        for name, parts_row in rows.items():
             columns |= {
-                f"{name}_{column}": x for column, x in found.items() if column not in SHARED
+                f"{name}_{column}": x for column, x in parts_row.items() if column not in SHARED
             }
             columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
             columns[f"{name}_potential_energy"] = shares[name]
@@ -87,7 +87,7 @@ class AllMatter(Observable[Mixture]):
         for name, part in model.parts.items():
             matter = model.of(name, fields)
             work = moment.works[name]
-            rates.append(part.rate(matter, work, own[name], moment.potential, row.time))
+            rates.append(part.rate(matter, work, rows[name], moment.potential, row.time))
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
     def warnings(self, model: Mixture, row: Mapping[str, float]) -> list[str]:
@@ -105,14 +105,16 @@ class AllMatter(Observable[Mixture]):
         left in."""
         layout = model.transform.layout
         modes = model.density_modes(model.densities(fields)[0])
-        found = {"density_power": density_power(layout, total(modes.values()))}
+        spectra = {"density_power": density_power(layout, total(modes.values()))}
         for name, part in model.parts.items():
-            own = part.spectra(model.of(name, fields))
+            part_spectra = part.spectra(model.of(name, fields))
             if part.population is not None:
-                own = {"density_power": density_power(layout, modes[name]), **own}
-            for quantity, spectrum in own.items():
-                found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
-        return found
+                part_spectra = {"density_power": density_power(layout, modes[name]), **part_spectra}
+            for quantity, spectrum in part_spectra.items():
+                spectra[f"{name}_{quantity}"] = jnp.pad(
+                    spectrum, (0, layout.shells - len(spectrum))
+                )
+        return spectra
 
     def spectra_attributes(self, model: Mixture) -> Mapping[str, str]:
         sizes = [f"{name}_shot_noise" for name in model.populations]
