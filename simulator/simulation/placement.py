@@ -47,7 +47,7 @@ def grid_of(config: RunConfig) -> Grid:
 
 
 def request_of(config: RunConfig, equation: Equation | None = None) -> Request:
-    """What a configuration asks of its transform. `equation`: the equation of a user's file, which is
+    """The transform that a configuration requests. `equation`: the equation of a user's file, which is
     not known from the configuration alone."""
     model = equation or MODELS[config.model.kind]
     fft = config.fft

@@ -14,6 +14,7 @@ from pydantic import model_validator
 
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
+from simulator.physics.models.kinds import StratifiedFlow
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
 from simulator.physics.models.observables.scalars import Scalars
 from simulator.physics.models.observables.stratification import (
@@ -53,7 +54,7 @@ class BoussinesqSettings(FlowSettings):
         return self
 
 
-class Boussinesq(NavierStokes):
+class Boussinesq(NavierStokes, StratifiedFlow):
     """Navier-Stokes, with the buoyancy as a scalar whose mean gradient is N^2 e, and its force."""
 
     Settings = BoussinesqSettings
@@ -71,7 +72,6 @@ class Boussinesq(NavierStokes):
     )
 
     diffusivity: float
-    stratification: float
 
     def __init__(self, settings: BoussinesqSettings, transform: Transform):
         buoyancy = Field("buoyancy", units="length/time^2")

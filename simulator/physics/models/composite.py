@@ -102,7 +102,7 @@ class Composite(Mixture):
 
     Settings = CompositeSettings
     integrators = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")
-    """Those of second order: higher orders step back in time, which a viscous gas does not
+    """Integrators of second order: higher orders step back in time, which a viscous gas does not
     allow."""
     dealias = ("two_thirds",)
     planar = False

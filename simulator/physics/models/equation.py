@@ -91,7 +91,7 @@ class Equation:
 
     Settings: ClassVar[type[BlockSettings]] = Parameters
     integrators: ClassVar[tuple[str, ...]] = ()
-    """Those that solve it, the default first; empty: all of its kind."""
+    """The integrators that solve the equation, the default first; empty: all of its kind."""
     dealias: ClassVar[tuple[str, ...]] = ()
     """The allowed values of `grid.dealias`, the default first; empty: all."""
     planar: ClassVar[bool] = True
@@ -110,7 +110,7 @@ class Equation:
     evolved: Sequence[Field | str] = ()
     """The fields: names of real scalars, or `Field`s."""
     has: Sequence[Observable[Any]] = (FieldMoments(),)
-    """What is measured of the equation, in the order of the columns."""
+    """The observables of the equation, in the order of their columns."""
     budget: Budget[Any] | None = None
     """The energy budget, if the equation states one."""
     step_limit: StepLimit[Any] = Advective()

@@ -59,7 +59,7 @@ class Growth:
 
     @property
     def unknown(self) -> bool:
-        """Whether it is not known whether modes grow, on devices that exist only by name."""
+        """Whether the growth of modes is unknown, on devices that exist only by name."""
         return self.largest == "paper"
 
     @property

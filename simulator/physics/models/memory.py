@@ -1,4 +1,4 @@
-"""What a state carries from step to step besides its fields and particles."""
+"""The numbers that a state carries from step to step besides its fields and particles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,13 +21,13 @@ class StateMemory:
     forcing: Numbers = field(default_factory=dict)
     """Amplitudes of a random force."""
     model: Numbers = field(default_factory=dict)
-    """Such as the energy that the expansion of a box has left."""
+    """Numbers of the equation, such as the energy after the work of the expansion."""
     particles: Numbers = field(default_factory=dict)
     """Relaxation times of particles in a fluid."""
     rate: Number | None = None
-    """Of split steps: the rate (1/time) at the last kick, from which dt follows."""
+    """The rate (1/time) at the last kick of split steps, from which dt follows."""
     residual: Number | None = None
-    """Of models with a budget in every step: the residual of the last step."""
+    """The residual of the energy budget in the last step, of models with a budget in every step."""
 
     @classmethod
     def of_model(cls, numbers: Numbers) -> Self:

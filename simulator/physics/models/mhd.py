@@ -24,6 +24,7 @@ from simulator.physics.models.advection import PrescribedVelocity, Rotational, a
 from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSettings, absent
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
 from simulator.physics.models.observables.energy import EnergyBudget
 from simulator.physics.models.observables.magnetic import (
@@ -76,7 +77,7 @@ class MhdSettings(FlowSettings):
         return self
 
 
-class Mhd(NavierStokes):
+class Mhd(NavierStokes, ConductingFlow):
     """Navier-Stokes with the Lorentz force, and the induction equation."""
 
     Settings = MhdSettings
@@ -102,11 +103,9 @@ class Mhd(NavierStokes):
         VelocityFields(),
         Currents(),
     )
-    """What is measured of a kinematic dynamo."""
+    """The observables of a kinematic dynamo."""
 
-    resistivity: float
     ion_length: float
-    kinematic: bool
 
     def __init__(self, settings: MhdSettings, transform: Transform):
         magnetic = Field("magnetic", vector=True, solenoidal=True, units="length/time")

@@ -12,11 +12,11 @@ Nonlinear = Callable[[Evolved, jax.Array], Evolved]
 """(u, t) to N, the explicit part of the right-hand side."""
 
 History = Mapping[str, Evolved]
-"""What a multistep integrator carries, by name."""
+"""The vectors that a multistep integrator carries from step to step, by name."""
 
 
 class Past(NamedTuple):
-    """What a multistep integrator knows of the steps before."""
+    """The steps before, for a multistep integrator."""
 
     history: History
     dt: Number  # The size of the last step; 0 before the first.

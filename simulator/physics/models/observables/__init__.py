@@ -1,1 +1,1 @@
-"""What is measured of equations: one file for each kind of physics."""
+"""Observables of equations: one file for each kind of physics."""

@@ -1,4 +1,4 @@
-"""What is measured of a gas: energies and extremes, its budget, spectra, transfers and fields."""
+"""Observables of a gas: energies and extremes, its budget, spectra, transfers and fields."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is measured of a magnetic field: its energy, its helicities, its scales and its exchange of
+"""Observables of a magnetic field: its energy, its helicities, its scales and its exchange of
 energy with the flow."""
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is measured of all matter of a composite, and of each component."""
+"""Observables of all matter of a composite, and of each component."""
 
 from collections.abc import Iterable, Mapping
 from functools import reduce

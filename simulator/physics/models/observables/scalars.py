@@ -52,7 +52,7 @@ class Scalars(Observable[IncompressibleFlow]):
         return fluxes
 
     def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
-        """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D
+        """For every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D
         |grad theta|^2, whose mean is the column `NAME_dissipation`."""
         derived = []
         for s in model.transported:

@@ -1,4 +1,4 @@
-"""What stratification adds to a flow: potential energy, buoyancy flux, waves, and numbers that
+"""Observables of a stratified flow: potential energy, buoyancy flux, waves, and numbers that
 describe mixing."""
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is measured of a wave function: energies, spectra, fields, vortices."""
+"""Observables of a wave function: energies, spectra, fields, vortices."""
 
 from collections.abc import Mapping, Sequence
 
