@@ -34,8 +34,8 @@ from simulator.simulation.advance import step_of
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
+from simulator.spectral.transform import Tree
 
-Tree = Any
 Tendency = Callable[..., tuple[Tree, Tree]]
 
 HELD = SMALL // 2

@@ -23,10 +23,10 @@ from simulator.physics.initial.lattice import undisturbed
 from simulator.physics.models import State, StateMemory
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background
-from simulator.physics.models.particle_component import accelerated
+from simulator.physics.models.particle_component import RECORDS, accelerated
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
-from simulator.physics.particles.population import particle_shardings
+from simulator.physics.particles.population import Sets, particle_shardings
 from simulator.physics.stepping.splitting import Splitting
 from simulator.simulation import initial_state
 from simulator.simulation.simulation import Simulation
@@ -38,8 +38,6 @@ COSMOLOGY = "model.cosmology."
 START = "initial."
 """The variables that particles take, besides the numbers of their start: their records at the
 beginning, G, and the numbers of the background."""
-RECORDS = ("position", "velocity", "mass")
-Sets = dict[str, ParticleSet]
 Records = Mapping[str, Mapping[str, jax.Array]]
 
 

@@ -37,6 +37,7 @@ from simulator.spectral import (
 )
 from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
+from simulator.spectral.transform import Tree
 from simulator.words import aligned_lines, size
 
 SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
@@ -246,9 +247,6 @@ def _parts(transform: Transform) -> list[str]:
             sizes.append(size(prod(stop - start for start, stop in bounds) * itemsize))
         rows.append([str(number), str(device.process_index), *ranges, *sizes])
     return aligned_lines(rows, range(len(rows[0])))
-
-
-Tree = Any
 
 
 Axes = int | Sequence[Any] | None

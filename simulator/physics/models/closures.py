@@ -44,6 +44,7 @@ from simulator.spectral.operators import (
     symmetric_pairs,
     wavenumbers,
 )
+from simulator.spectral.transform import Tree
 
 
 class ClosedFlow(Protocol):
@@ -54,9 +55,6 @@ class ClosedFlow(Protocol):
     transported: Sequence[TransportedScalar]
     closure: Any
     varied_arrays: Mapping[str, Any]
-
-
-Tree = Any
 
 
 class Closure:
