@@ -56,9 +56,8 @@ def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     configuration = configuration_of(manifest)
     clock = clock_of(configuration, manifest.time)
     settings = configuration["output"]["gadget"]
-    assert (
-        clock is not None and clock.unit is not None and clock.h is not None
-    )  # see `gadget_problem`
+    # See `gadget_problem`.
+    assert clock is not None and clock.unit is not None and clock.h is not None
     h = clock.h
     unit = clock.unit
     per_h = 1.0 if unit.per_h else h

@@ -153,9 +153,8 @@ class Series:
     def _fill_rows(self, file: h5py.File) -> None:
         def column(name: str) -> h5py.Dataset:
             shape, kind = self._kind(name)
-            missing = np.full(
-                shape, np.nan, np.float32
-            )  # float32 keeps the dtype of the other rows
+            # float32 keeps the dtype of the other rows.
+            missing = np.full(shape, np.nan, np.float32)
             values = [row.get(name, missing) for row in self._active]
             return file.create_dataset(
                 name, data=np.stack(values) if values else np.empty((0, *shape), kind)

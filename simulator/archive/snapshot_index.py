@@ -275,9 +275,8 @@ def image(manifest: Manifest) -> dict[str, Any]:
     axes = _axes(manifest)
     layer = 3 - len(axes) if axes else 0
     last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
-    along = np.eye(3)[
-        [2, 1, 0] if not layer else [1, 0, 2]
-    ]  # rows: the directions of the indices i, j, k
+    # Rows: the directions of the indices i, j, k.
+    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]
     return {
         "Version": np.array([1, 0]),
         "Type": np.bytes_("ImageData"),
@@ -344,9 +343,8 @@ def write_time_index(parent: Path) -> Path | None:
 def _all_listed(parent: Path) -> list[_Listed]:
     entries: list[_Listed | None] = []
     for folder in committed(parent):
-        with contextlib.suppress(
-            UserError, RunFailure, OSError
-        ):  # `verify` reports damaged snapshots
+        # `verify` reports damaged snapshots.
+        with contextlib.suppress(UserError, RunFailure, OSError):
             entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
     return [entry for entry in entries if entry is not None]
 

@@ -156,9 +156,8 @@ class Writer:
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
         except (OSError, MemoryError, RuntimeError) as error:
-            save.phase.set_exception(
-                error
-            )  # the other processes learn of this error in the agreement
+            # The other processes learn of this error in the agreement.
+            save.phase.set_exception(error)
         self._save = save
 
     def poll(self, busy: bool | None = None) -> Path | None:

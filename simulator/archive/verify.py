@@ -264,9 +264,8 @@ def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
     try:
         report = _verified(folder, audit, workers)
-        if (
-            report.manifest is None
-        ):  # the ledger announced the rename, which may have happened just now
+        # The ledger announced the rename, which may have happened just now.
+        if report.manifest is None:
             report = _verified(folder, audit, workers)
     except UserError as error:
         if folder.exists():  # written by another version
@@ -295,9 +294,8 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
 
     def now(checked: Checked) -> Checked:
-        if (
-            made.get(checked.file) == ALTERED
-        ):  # stays a finding: something writes to the run's files
+        # Stays a finding: something writes to the run's files.
+        if made.get(checked.file) == ALTERED:
             return Checked(checked.file, f"{ALTERED}, made again", derived=True)
         return _check_derived(checked.file, folder, manifest) if checked.derived else checked
 
