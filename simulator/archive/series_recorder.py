@@ -147,7 +147,7 @@ class Recorded:
 
 
 def subject_of(simulation: Simulation) -> Subject:
-    """The measurements of the series of a run, by file name."""
+    """The subject that the series of a run measure: its model, transform and particles."""
     carried = None
     if simulation.populations:
         system = simulation.system

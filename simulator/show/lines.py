@@ -240,9 +240,7 @@ def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves
         [(row, scale.shown(values)) for row, values in shown.items()],
         (_coordinate(by, horizontal), _coordinate(by, vertical)),
         scale.label(_title(by, variable)),
-        vmin=scale.low,
-        vmax=scale.high,
-        cmap=scale.colours,
+        **scale.look,
         extend=scale.extend,
         points=(series.coordinates[horizontal], series.coordinates[vertical]),
     )

@@ -17,6 +17,7 @@ from simulator.show.style import Labels
 
 Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
 PictureMaker = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
+FigureBuilder = Callable[..., Figure]
 _MAKERS: dict[str, PictureMaker] = {}
 
 
@@ -27,6 +28,22 @@ def draws(*names: str) -> Callable[[PictureMaker], PictureMaker]:
     def register(maker: PictureMaker) -> PictureMaker:
         _MAKERS.update(dict.fromkeys(names, maker))
         return maker
+
+    return register
+
+
+def draws_each(
+    kind: str, stem: str, names: Callable[[SeriesReader], Iterable[str]]
+) -> Callable[[FigureBuilder], FigureBuilder]:
+    """Registers a function that builds the pictures STEM_NAME of a kind of series, for each of the
+    `names` in the series, from (series, NAME, labels)."""
+
+    def register(build: FigureBuilder) -> FigureBuilder:
+        @draws(kind)
+        def pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
+            return one_for_each(names(series), stem, build, series, labels)
+
+        return build
 
     return register
 
@@ -61,7 +78,7 @@ def endings(prefix: str, series: SeriesReader) -> list[str]:
 def one_for_each(
     names: Iterable[str],
     stem: str,
-    build: Callable[..., Figure],
+    build: FigureBuilder,
     series: SeriesReader,
     *more: object,
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:

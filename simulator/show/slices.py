@@ -257,9 +257,7 @@ def plane_image(
         origin="lower",
         extent=(*first.cells, *second.cells),
         aspect="auto",
-        vmin=scale.low,
-        vmax=scale.high,
-        cmap=scale.colours,
+        **scale.look,
         interpolation=interpolation(plane.shape, smooth=scale.smooth),
     )
     axes.grid(False)

@@ -273,6 +273,11 @@ class Scale:
     logarithmic: bool = False
     smooth: bool = True  # Whether values may be interpolated between points.
 
+    @property
+    def look(self) -> dict[str, Any]:
+        """Arguments of matplotlib's functions for images."""
+        return {"vmin": self.low, "vmax": self.high, "cmap": self.colours}
+
     def shown(self, values: np.ndarray) -> np.ndarray:
         """The values to be drawn, in single precision."""
         if self.logarithmic:
