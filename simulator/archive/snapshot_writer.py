@@ -283,8 +283,8 @@ class Writer:
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:
     names = ("components", "axes", "hermitian", "species")
-    own = {name: vars(dataset)[name] for name in names}
-    entry = FieldEntry(dtype=dataset.dtype.str, attributes=_plain(dataset.attributes), **own)
+    described = {name: vars(dataset)[name] for name in names}
+    entry = FieldEntry(dtype=dataset.dtype.str, attributes=_plain(dataset.attributes), **described)
     dtype = options.dtype(dataset.dtype, entry.is_mesh)
     return entry.model_copy(update={"dtype": dtype.str})
 
