@@ -49,7 +49,8 @@ def draws_each(
 
 
 @cache
-def _makers() -> Mapping[str, PictureMaker]:
+def picture_makers() -> Mapping[str, PictureMaker]:
+    """The registered functions by the name of the kind."""
     for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}."):
         import_module(module.name)
     return _MAKERS
@@ -59,7 +60,7 @@ def series_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnosti
     """The pictures of one series, which must have rows. If no function is registered, the kind's
     `pictures` or `curves` describe them."""
     name = series.path.stem
-    if (maker := _makers().get(name)) is not None:
+    if (maker := picture_makers().get(name)) is not None:
         return maker(series, labels, diagnostics)
     if (kind := KINDS.get(name)) is None:
         return generic_pictures(series, labels, Curves())

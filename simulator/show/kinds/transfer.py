@@ -41,6 +41,11 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
     return result
 
 
+@draws("shell_to_shell")
+def band_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    return generic_pictures(series, labels, Curves())
+
+
 @draws("helicity")
 def helicity_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     return generic_pictures(series, labels, Curves(coordinates={"k": r"wavenumber $k$"}, log="x"))
