@@ -192,3 +192,14 @@ def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatc
         list(registry)
     monkeypatch.undo()
     assert list(registry) == ["flag"]
+
+
+def test_a_part_that_is_named_by_its_place_is_imported_when_it_is_used() -> None:
+    own = {"flag": "builtins:bool", "text": "builtins:str", "lost": "builtins:nothing"}
+    registry = Registry[type[int]]("simulator.numbers", own, subclass_of(int))
+    assert list(registry) == list(own) and "lost" in registry and "number" not in registry
+    assert registry["flag"] is bool
+    with pytest.raises(TypeError, match="int is needed, not"):
+        registry["text"]
+    with pytest.raises(AttributeError):
+        registry["lost"]

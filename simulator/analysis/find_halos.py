@@ -88,9 +88,8 @@ def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
     s = part.background and part.background.settings
     unit = UNITS.get(part.units)
     box = part.transform.grid.box
-    h = (
-        s.hubble / unit.hubble if s and unit else 1.0
-    )  # 1 in units of Mpc / h: the run does not know h
+    # 1 in units of Mpc / h: the run does not know h.
+    h = s.hubble / unit.hubble if s and unit else 1.0
     length = a * unit.megaparsecs * _MEGAPARSEC if unit else a
     return {
         "scale_factor": a,

@@ -75,9 +75,8 @@ def _in_frequency(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     window = np.sin(np.pi * (np.arange(count) + 0.5) / count) ** 2
     window /= np.sqrt((window**2).mean())
     amplitudes = np.fft.rfft((values - values.mean(0)) * window[:, None], axis=0) / count
-    pairs = np.full(
-        len(amplitudes), 2.0
-    )  # rfft leaves out the negative frequencies, which hold as much
+    # rfft leaves out the negative frequencies, which hold as much.
+    pairs = np.full(len(amplitudes), 2.0)
     pairs[0] = 1.0
     if count % 2 == 0:
         pairs[-1] = 1.0

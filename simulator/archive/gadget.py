@@ -56,9 +56,8 @@ def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     configuration = configuration_of(manifest)
     clock = clock_of(configuration, manifest.time)
     settings = configuration["output"]["gadget"]
-    assert (
-        clock is not None and clock.unit is not None and clock.h is not None
-    )  # see `gadget_problem`
+    # See `gadget_problem`.
+    assert clock is not None and clock.unit is not None and clock.h is not None
     h = clock.h
     unit = clock.unit
     per_h = 1.0 if unit.per_h else h
@@ -79,10 +78,10 @@ def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
             if record == "mass" and equal:
                 continue
             shape = (size, 3) if record in ("position", "velocity") else (size,)
-            made = group.create_dataset(name, shape, np.uint64 if record == "id" else dtype)
-            made.attrs.update(_described(powers, h))
+            data_set = group.create_dataset(name, shape, np.uint64 if record == "id" else dtype)
+            data_set.attrs.update(_described(powers, h))
             for piece in pieces:
-                made[piece] = records[record][..., piece].T * scales.get(record, 1)
+                data_set[piece] = records[record][..., piece].T * scales.get(record, 1)
     s = clock.cosmology
     common = {
         "Time": clock.a,
@@ -133,7 +132,7 @@ def gadget_problem(config: RunConfig, model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
     settings = config.output.gadget
     box = config.grid.box
-    given = None if settings is None else settings.h
+    h = None if settings is None else settings.h
     if not model.populations or len(model.populations) > len(TYPES):
         return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"
     clock = clock_of(config.model_dump(), 0.0)
@@ -143,6 +142,6 @@ def gadget_problem(config: RunConfig, model: Equation) -> str | None:
         return f"needs a cubic box, not {' x '.join(f'{length:g}' for length in box)}"
     if clock.h is None:
         return "needs H0 in 100 km/s/Mpc in units of Mpc / h, e.g. h: 0.68"
-    if given is not None and not math.isclose(clock.h, given, rel_tol=1e-6):
+    if h is not None and not math.isclose(clock.h, h, rel_tol=1e-6):
         return f"h: model.background.hubble means h = {clock.h:g}; leave h out"
     return None

@@ -198,9 +198,9 @@ def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:
 
 def _beside(first: Path, count: int) -> list[Path]:
     """All files of a snapshot: NAME.0.hdf5, NAME.1.hdf5, ..., or NAME.hdf5.0, ..."""
-    found = re.fullmatch(r"(.*\.)\d+(\.\w+)?", first.name)
-    if found is None:
+    parts = re.fullmatch(r"(.*\.)\d+(\.\w+)?", first.name)
+    if parts is None:
         raise UserError(
             f"{first}: is one of {count} files of a snapshot; give the first of them, as in NAME.0.hdf5"
         )
-    return [first.with_name(f"{found[1]}{n}{found[2] or ''}") for n in range(count)]
+    return [first.with_name(f"{parts[1]}{n}{parts[2] or ''}") for n in range(count)]

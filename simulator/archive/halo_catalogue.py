@@ -134,27 +134,27 @@ def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
         yield path, problem and f"{problem}; simulator analyze {run} --halos makes it again"
 
 
-def write_catalogue(run: Path, found: HaloCatalogue) -> Path:
+def write_catalogue(run: Path, catalogue: HaloCatalogue) -> Path:
     """Write the file of a catalogue; returns it. Raises OSError."""
-    path = catalogue_of(run, found.name, found.step)
-    snapshot = run / "snapshots" / f"{found.step:08d}"
+    path = catalogue_of(run, catalogue.name, catalogue.step)
+    snapshot = run / "snapshots" / f"{catalogue.step:08d}"
     path.parent.mkdir(exist_ok=True)
-    write_sealed(path, lambda file: _fill(file, found), snapshot, read_manifest(snapshot))
+    write_sealed(path, lambda file: _fill(file, catalogue), snapshot, read_manifest(snapshot))
     return path
 
 
-def _fill(file: h5py.File, found: HaloCatalogue) -> None:
-    count = len(found.columns["id"])
-    columns = {"number": np.ones(len(found.columns["id"]), int), **found.columns}
-    file.attrs.update({"data_type": b"halo_catalog", "num_halos": count, **found.attributes})
+def _fill(file: h5py.File, catalogue: HaloCatalogue) -> None:
+    count = len(catalogue.columns["id"])
+    columns = {"number": np.ones(len(catalogue.columns["id"]), int), **catalogue.columns}
+    file.attrs.update({"data_type": b"halo_catalog", "num_halos": count, **catalogue.attributes})
     columns["particle_index_start"] = np.cumsum(columns["number"]) - columns["number"]
     for name, values in columns.items():
         known, unit = _FOR_YT.get(name, (name, ""))
         file.create_dataset(known, data=values).attrs["units"] = unit.encode()
-    table = np.empty(count, [(name, values.dtype) for name, values in found.columns.items()])
-    for name, values in found.columns.items():
+    table = np.empty(count, [(name, values.dtype) for name, values in catalogue.columns.items()])
+    for name, values in catalogue.columns.items():
         table[name] = values
     file.create_dataset("catalogue", data=table, chunks=(max(count, 1),), maxshape=(None,))
-    for group, arrays in found.tables.items():
+    for group, arrays in catalogue.tables.items():
         for name, values in arrays.items():
             file.create_dataset(f"{group}/{name}", data=values)

@@ -225,9 +225,8 @@ class Audit:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        state = read_state(
-            folder
-        )  # before the ledger, which is never older than a state that was read earlier
+        # Before the ledger, which is never older than a state that was read earlier.
+        state = read_state(folder)
         self._saves = state.ledger if state else 0
         records = read_ledger(folder)
         self._records = records or Records()

@@ -132,9 +132,8 @@ class FieldEntry(_Entry):
     components: tuple[tuple[str, ...], ...] = ()
     axes: tuple[Axis, ...] = ()
     hermitian: bool = False
-    species: str | None = (
-        None  # The species of a record of particles, whose name is `SPECIES.RECORD`.
-    )
+    # The species of a record of particles, whose name is `SPECIES.RECORD`.
+    species: str | None = None
     attributes: dict[str, Any] = {}
 
     @field_validator("dtype")

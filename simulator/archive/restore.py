@@ -156,8 +156,8 @@ def _runs(places: np.ndarray, most: int | None = None) -> Iterator[tuple[slice, 
     ways[abs(ways) != 1] = 0
     ends = np.flatnonzero((ways == 0) | (abs(np.diff(ways, prepend=ways[:1])) == 2)) + 1
     most = most or len(places)
-    for whole in np.split(there, ends) if len(there) else ():
-        for run in (whole[i : i + most] for i in range(0, len(whole), most)):
+    for stretch in np.split(there, ends) if len(there) else ():
+        for run in (stretch[i : i + most] for i in range(0, len(stretch), most)):
             first = int(places[run[0]])
             last = int(places[run[-1]])
             step = 1 if last >= first else -1

@@ -218,8 +218,8 @@ class Output:
         simulation = self._simulation
         fields = simulation.config.output.snapshots.sample
         species = []
-        for name, held in state.particles.items():
-            particles = held.without("start_velocity")
+        for name, moving in state.particles.items():
+            particles = moving.without("start_velocity")
             if fields and name in simulation.swarm.kinds:
                 sampled = self._compute(
                     f"particles {name}", simulation.sampled(name, fields), state

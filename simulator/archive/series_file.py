@@ -106,13 +106,11 @@ class Series:
             reader
         ):
             return 0
-        whole = 0
-        while (
-            whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) < keep
-        ):
-            whole += 1
-        self._parts = self._parts[:whole]
-        self._active = reader.rows(whole)[: keep - sum(part.rows for part in self._parts)]
+        full = 0
+        while full < len(self._parts) and sum(part.rows for part in self._parts[: full + 1]) < keep:
+            full += 1
+        self._parts = self._parts[:full]
+        self._active = reader.rows(full)[: keep - sum(part.rows for part in self._parts)]
         self._commit()
         self._remove_unlisted()
         return len(reader) - keep
@@ -126,8 +124,8 @@ class Series:
                 )
         # The stored values are kept, because sums over modes on another number of devices may
         # differ in the last digit.
-        kept = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}
-        self._beside = self._beside | kept
+        stored = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}
+        self._beside = self._beside | stored
         plain = {name: v for name, v in reader.coordinates.items() if name not in reader.beside}
         self._coordinates = plain | self._coordinates
         self._variables = reader.variables | self._variables
@@ -153,9 +151,8 @@ class Series:
     def _fill_rows(self, file: h5py.File) -> None:
         def column(name: str) -> h5py.Dataset:
             shape, kind = self._kind(name)
-            missing = np.full(
-                shape, np.nan, np.float32
-            )  # float32 keeps the dtype of the other rows
+            # float32 keeps the dtype of the other rows.
+            missing = np.full(shape, np.nan, np.float32)
             values = [row.get(name, missing) for row in self._active]
             return file.create_dataset(
                 name, data=np.stack(values) if values else np.empty((0, *shape), kind)

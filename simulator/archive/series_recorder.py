@@ -41,9 +41,8 @@ class Recorded:
         everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
         carried = measured.carried
         self._places = {} if carried is None else carried.places
-        self.template: dict[
-            str, jax.ShapeDtypeStruct
-        ] = {}  # Shapes, types and shardings of the arrays.
+        # Shapes, types and shardings of the arrays.
+        self.template: dict[str, jax.ShapeDtypeStruct] = {}
         for key, array in {} if carried is None else jax.eval_shape(carried.begin).items():
             sharding = self._places[key].sharding(array.ndim) if key in self._places else everywhere
             self.template[key] = jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
@@ -148,7 +147,7 @@ class Recorded:
 
 
 def subject_of(simulation: Simulation) -> Subject:
-    """What the series of a run measure."""
+    """The subject that the series of a run measure: its model, transform and particles."""
     carried = None
     if simulation.populations:
         system = simulation.system

@@ -125,9 +125,8 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
         shard.data.copy_to_host_async()
     blocks = []
     for shard in shards:
-        bounds = [
-            s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)
-        ]  # of the padded array
+        # Of the padded array.
+        bounds = [s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)]
         if any(
             start != 0 or stop != n
             for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
@@ -201,9 +200,8 @@ def build_shard(
     ]
     # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
     image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
-    if (
-        not filters
-    ):  # raises OSError if the size exceeds the limit for files, a reason that HDF5 would not name
+    # Raises OSError if the size exceeds the limit for files, a reason that HDF5 would not name.
+    if not filters:
         image.truncate(_STRUCTURE * (len(parts) + 2) + sum(data.nbytes for *_, data in parts))
         image.truncate(0)
     placed: list[tuple[int, np.ndarray]] = []

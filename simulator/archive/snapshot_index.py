@@ -48,12 +48,12 @@ _PIECE = 1 << 20
 def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
     """Write the index and the sidecar of a committed folder if they are missing or altered; returns
     the problem of each written file. Raises OSError."""
-    made: dict[Path, str] = {}
+    problems: dict[Path, str] = {}
     for path, fill in derived_from(folder, manifest).items():
         if (problem := derived_problem(path, folder, manifest)) is not None:
             write_sealed(path, partial(fill, folder=folder, manifest=manifest), folder, manifest)
-            made[path] = problem
-    return made
+            problems[path] = problem
+    return problems
 
 
 def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., None]]:
@@ -168,16 +168,16 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         group = parent.create_group(record) if entry.components else parent
         for _, path in entry.component_paths(name):
             last = path.partition("/")[2] or record
-            made = virtual(group, last, entry.extents, folder, manifest, [(path, ())])
-            _set(made, {"unitSI": 1.0})
+            data_set = virtual(group, last, entry.extents, folder, manifest, [(path, ())])
+            _set(data_set, {"unitSI": 1.0})
             if entry.is_mesh:
-                _set(made, {"position": np.zeros(len(entry.axes)), **entry.attributes})
+                _set(data_set, {"position": np.zeros(len(entry.axes)), **entry.attributes})
                 for i, axis in enumerate(entry.axes):
                     if axis not in scales:
                         scales[axis] = _scale(file, axis)
-                    made.dims[i].attach_scale(scales[axis])
+                    data_set.dims[i].attach_scale(scales[axis])
                 if (link := path.replace("/", "_")) not in file:
-                    file[link] = made
+                    file[link] = data_set
         _set(parent[record], described)
     for name, count in species.items():
         _add_offset(iteration.require_group(f"particles/{name}"), count)
@@ -275,9 +275,8 @@ def image(manifest: Manifest) -> dict[str, Any]:
     axes = _axes(manifest)
     layer = 3 - len(axes) if axes else 0
     last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
-    along = np.eye(3)[
-        [2, 1, 0] if not layer else [1, 0, 2]
-    ]  # rows: the directions of the indices i, j, k
+    # Rows: the directions of the indices i, j, k.
+    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]
     return {
         "Version": np.array([1, 0]),
         "Type": np.bytes_("ImageData"),
@@ -344,9 +343,8 @@ def write_time_index(parent: Path) -> Path | None:
 def _all_listed(parent: Path) -> list[_Listed]:
     entries: list[_Listed | None] = []
     for folder in committed(parent):
-        with contextlib.suppress(
-            UserError, RunFailure, OSError
-        ):  # `verify` reports damaged snapshots
+        # `verify` reports damaged snapshots.
+        with contextlib.suppress(UserError, RunFailure, OSError):
             entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
     return [entry for entry in entries if entry is not None]
 
@@ -375,15 +373,15 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
     for name, field in manifest.fields.items():
         if not field.is_mesh:
             continue
-        made = _netcdf(file, name, field, parent, entries)
+        variable = _netcdf(file, name, field, parent, entries)
         described = {**field.attributes, "coordinates": "step"}
-        made.attrs.update({k: as_attribute(v) for k, v in described.items()})
+        variable.attrs.update({k: as_attribute(v) for k, v in described.items()})
         for position, (axis, values) in enumerate(dimensions(field), 1):
             if axis not in scales:
                 scales[axis] = file.create_dataset(axis, data=values)
                 scales[axis].make_scale(axis)
-            made.dims[position].attach_scale(scales[axis])
-        made.dims[0].attach_scale(time)
+            variable.dims[position].attach_scale(scales[axis])
+        variable.dims[0].attach_scale(time)
     root = file.create_group(ROOT)
     for key, value in image(manifest).items():
         root.attrs[key] = value

@@ -156,9 +156,8 @@ class Writer:
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
         except (OSError, MemoryError, RuntimeError) as error:
-            save.phase.set_exception(
-                error
-            )  # the other processes learn of this error in the agreement
+            # The other processes learn of this error in the agreement.
+            save.phase.set_exception(error)
         self._save = save
 
     def poll(self, busy: bool | None = None) -> Path | None:
@@ -284,8 +283,8 @@ class Writer:
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:
     names = ("components", "axes", "hermitian", "species")
-    own = {name: vars(dataset)[name] for name in names}
-    entry = FieldEntry(dtype=dataset.dtype.str, attributes=_plain(dataset.attributes), **own)
+    described = {name: vars(dataset)[name] for name in names}
+    entry = FieldEntry(dtype=dataset.dtype.str, attributes=_plain(dataset.attributes), **described)
     dtype = options.dtype(dataset.dtype, entry.is_mesh)
     return entry.model_copy(update={"dtype": dtype.str})
 

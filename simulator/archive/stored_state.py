@@ -205,17 +205,19 @@ class RunInputs(Inputs):
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
         """The time of a snapshot or checkpoint, and the configuration of its run."""
-        found = open_snapshot(Path(path)).attributes
-        return float(found["time"]), parse_yaml(found.get("configuration", "{}"), path).value
+        attributes = open_snapshot(Path(path)).attributes
+        return float(attributes["time"]), parse_yaml(
+            attributes.get("configuration", "{}"), path
+        ).value
 
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         return ParticlesOnDisk(open_snapshot(Path(path)), name)
 
     def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:
         """The particles of a type in GADGET's files, of which the run keeps the checksums."""
-        found = GadgetParticles(path, kind, numbered)
-        self.large |= set(found.files)
-        return found
+        particles = GadgetParticles(path, kind, numbered)
+        self.large |= set(particles.files)
+        return particles
 
 
 class StoredFields:

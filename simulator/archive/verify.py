@@ -217,23 +217,23 @@ def verification(path: Path, cores: int | None = None) -> Verification:
 
 def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
     """The report on all files that belong to no snapshot or checkpoint."""
-    found = Findings(folder)
+    findings = Findings(folder)
     if audit.has_state or (folder / STATE).exists():
-        found.files.append(_checked(folder / STATE, partial(_state_problem, folder)))
+        findings.files.append(_checked(folder / STATE, partial(_state_problem, folder)))
     if audit.expected:
-        found.files.append(_checked(folder / LEDGER, audit.ledger_problem))
+        findings.files.append(_checked(folder / LEDGER, audit.ledger_problem))
     else:
-        found.notes.append(
+        findings.notes.append(
             f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked"
         )
-    found.files += [
+    findings.files += [
         _checked(folder / name, partial(audit.problem, name)) for name in audit.names(saves=False)
     ]
-    found.files += [
+    findings.files += [
         Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder)
     ]
-    found.files += _time_index(folder / "snapshots", found.notes)
-    yield found
+    findings.files += _time_index(folder / "snapshots", findings.notes)
+    yield findings
 
 
 def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:
@@ -264,9 +264,8 @@ def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
     try:
         report = _verified(folder, audit, workers)
-        if (
-            report.manifest is None
-        ):  # the ledger announced the rename, which may have happened just now
+        # The ledger announced the rename, which may have happened just now.
+        if report.manifest is None:
             report = _verified(folder, audit, workers)
     except UserError as error:
         if folder.exists():  # written by another version
@@ -285,19 +284,20 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
     )
     if report.ok or not report.restorable or (manifest := report.manifest) is None:
         return report
-    made: dict[Path, str] = {}
+    written: dict[Path, str] = {}
     try:
-        made = make_derived(folder, manifest)
+        written = make_derived(folder, manifest)
         report.notes += [
-            f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED
+            f"{p}: was {problem}, made again"
+            for p, problem in written.items()
+            if problem != ALTERED
         ]
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
 
     def now(checked: Checked) -> Checked:
-        if (
-            made.get(checked.file) == ALTERED
-        ):  # stays a finding: something writes to the run's files
+        # Stays a finding: something writes to the run's files.
+        if written.get(checked.file) == ALTERED:
             return Checked(checked.file, f"{ALTERED}, made again", derived=True)
         return _check_derived(checked.file, folder, manifest) if checked.derived else checked
 
@@ -310,10 +310,10 @@ def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
     if problem is not None:
         path = parent.with_name(TIME_INDEX)
         try:
-            made = write_time_index(parent)
-            if made and problem == ALTERED:
+            written = write_time_index(parent)
+            if written and problem == ALTERED:
                 yield Checked(path, f"{problem}, made again", derived=True)
-            elif made:
+            elif written:
                 notes.append(f"{path}: was {problem}, made again")
         except OSError as error:
             yield Checked(

@@ -46,9 +46,8 @@ def friends(
         beyond = min(first, np.searchsorted(x, top - length, side="right"))
         near = order[np.r_[first : max(last, np.searchsorted(x, top, side="right")), 0:beyond]]
         pairs = KDTree(position[near], boxsize=box).query_pairs(reach, output_type="ndarray")
-        i, j = pairs[
-            pairs[:, 0] < inside
-        ].T  # i < j; pairs of two particles above belong to another slab
+        # i < j; pairs of two particles above belong to another slab.
+        i, j = pairs[pairs[:, 0] < inside].T
         ahead = np.mod(position[near[j], 0] - position[near[i], 0], length)
         i, j = (k[(j < inside) | (ahead <= reach)] for k in (i, j))
         weight = 1 - (distances(position[near[i]], position[near[j]], box) / reach) ** 2
@@ -100,9 +99,8 @@ def halos(
     volume = float(np.prod(box))
     groups, crowding = friends(position, mass, box, linking * (volume / len(ids)) ** (1 / 3))
     in_halos = np.flatnonzero(np.bincount(groups)[groups] >= members)
-    in_halos = in_halos[
-        np.lexsort((crowding[in_halos], groups[in_halos]))
-    ]  # the densest member of each group is the last
+    # The densest member of each group is the last.
+    in_halos = in_halos[np.lexsort((crowding[in_halos], groups[in_halos]))]
     _, starts, number = np.unique(groups[in_halos], return_index=True, return_counts=True)
     of = np.repeat(np.arange(len(starts)), number)
     peak = position[in_halos[starts + number - 1]]

@@ -61,9 +61,8 @@ class SeriesCadence(Cadence):
     """The schedule of a series. A row is taken after the first step that reaches or passes the time
     of the row."""
 
-    with_snapshots: ClassVar[bool] = (
-        False  # Whether snapshots add rows, so that no interval is needed.
-    )
+    # Whether snapshots add rows, so that no interval is needed.
+    with_snapshots: ClassVar[bool] = False
 
     align: Flag = False
     """Shorten steps so that rows due by simulation time are taken at exactly the time when they are
@@ -131,9 +130,8 @@ class ParticleSubject:
     sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
     """`sampled(state, species, quantities)` gives the records `fluid_velocity` and so on of
     particles in a fluid."""
-    quantities: tuple[
-        str, ...
-    ]  # The quantities of the fluid that `sampled` can interpolate to the particles.
+    # The quantities of the fluid that `sampled` can interpolate to the particles.
+    quantities: tuple[str, ...]
 
     def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
         """The species to measure: `asked`, the value of a setting, or all for None. Refuses unknown
@@ -193,9 +191,8 @@ class Kind:
     default: ClassVar[SeriesCadence | None] = None
     """The settings of a run without the key; None: the series is written only if the key is
     given."""
-    with_snapshots: ClassVar[bool] = (
-        False  # Whether every snapshot adds a row, even without the key.
-    )
+    # Whether every snapshot adds a row, even without the key.
+    with_snapshots: ClassVar[bool] = False
     frequent: ClassVar[bool] = False
     """Whether rows are small and many: rows then wait in memory and are written together, about
     every ten seconds and before each checkpoint."""

@@ -169,11 +169,12 @@ def profile_edges(
     return np.geomspace(*(reach or (low, high)), bins + 1)
 
 
+# The axes of a projection, and the axis of the integral.
 PLANES = {
     "xy": "z",
     "xz": "y",
     "yz": "x",
-}  # The axes of a projection, and the axis of the integral.
+}
 
 
 class Projections(Kind):

@@ -17,10 +17,11 @@ from simulator.physics.models import outputs
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
+# By default the first of these fields that the model has is shown.
 USUAL = (
     "vorticity_magnitude",
     "density",
-)  # By default the first of these fields that the model has is shown.
+)
 
 
 def _colour(name: object) -> str:

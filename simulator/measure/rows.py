@@ -1,4 +1,4 @@
-"""What the computations of several kinds of rows share."""
+"""Functions that compute rows of several kinds of series."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -143,9 +143,8 @@ def mid_planes(
                 planes[f"{name}/{plane}"] = lax.with_sharding_constraint(
                     whole_field[cut], replicated
                 )
-            state = following(
-                state, planes
-            )  # also keeps two whole fields from being in memory together
+            # Also keeps two whole fields from being in memory together.
+            state = following(state, planes)
         return planes
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
@@ -204,9 +203,8 @@ def near_planes(
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name, population in populations.items():
-            particles = state.particles.get(
-                name
-            )  # None for a snapshot measured again, without particles of a fluid
+            # None for a snapshot measured again, without particles of a fluid.
+            particles = state.particles.get(name)
             for plane, axes in planes.items():
                 there = particles is not None
                 places = (

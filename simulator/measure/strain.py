@@ -125,9 +125,8 @@ class Strain(Kind):
 
 
 EIGENVALUES = ("alpha", "beta", "gamma")
-_SWEEPS = (
-    6  # Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five.
-)
+# Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five.
+_SWEEPS = 6
 
 Vectors: TypeAlias = "tuple[tuple[jax.Array, ...], ...]"
 

@@ -35,10 +35,11 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout, padded
 
 PEAKED = 2.0  # Positive fields with a larger ratio of root mean square to mean have points at equal ratios.
+# Least number of slices along a ray, per grid cell and in all; fewer would show as stripes.
 SLICES = (
     2,
     256,
-)  # Least number of slices along a ray, per grid cell and in all; fewer would show as stripes.
+)
 FRAME = 0.35  # Brightness of the box's edges.
 FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
 

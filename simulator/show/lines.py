@@ -27,9 +27,8 @@ PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "
 _CLOCK = ("step", "time", "dt", "cfl")
 PROBABILITY = "probability density"
 _FEW = 48  # A curve of at most so many points has a mark at each point.
-_ROUND_OFF = (
-    1e-11  # A logarithmic axis does not show values below this fraction of the largest value.
-)
+# A logarithmic axis does not show values below this fraction of the largest value.
+_ROUND_OFF = 1e-11
 _STEADY = 2e-3  # The smallest extent of an axis of time series, relative to the largest value.
 _LOST = 0.01  # A part of the energy below this fraction of the total would lie on the axis of a linear panel.
 _WIDE = 30.0  # The axis of a density or virial ratio that varies by more than this factor is logarithmic.
@@ -241,9 +240,7 @@ def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves
         [(row, scale.shown(values)) for row, values in shown.items()],
         (_coordinate(by, horizontal), _coordinate(by, vertical)),
         scale.label(_title(by, variable)),
-        vmin=scale.low,
-        vmax=scale.high,
-        cmap=scale.colours,
+        **scale.look,
         extend=scale.extend,
         points=(series.coordinates[horizontal], series.coordinates[vertical]),
     )
@@ -383,9 +380,8 @@ def _lost(values: np.ndarray, total: np.ndarray) -> bool:
 def _visible(values: np.ndarray, total: np.ndarray) -> np.ndarray:
     """The values that a logarithmic axis shows beside the `total`, nan in their gaps; empty if it
     shows none."""
-    there = np.isfinite(values) & (
-        values > _ROUND_OFF**2 * np.nanmax(total)
-    )  # energies are squares
+    # Energies are squares.
+    there = np.isfinite(values) & (values > _ROUND_OFF**2 * np.nanmax(total))
     return np.where(there, values, np.nan) if there.any() else values[:0]
 
 

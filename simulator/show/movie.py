@@ -211,9 +211,8 @@ class _Picture:
         extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
-        size = [
-            2 * round(each * style.DPI / 2) / style.DPI for each in inches
-        ]  # H.264 needs even numbers of pixels
+        # H.264 needs even numbers of pixels.
+        size = [2 * round(each * style.DPI / 2) / style.DPI for each in inches]
         self.figure = style.figure(*size)
         axes = self.figure.add_axes(
             (_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1])
@@ -250,9 +249,8 @@ class _Volume:
     def __init__(self, shown: Frames, labels: style.Labels) -> None:
         self._shown = shown
         self._labels = labels
-        rows, columns = (
-            len(points) // 2 * 2 for points in shown.coordinates
-        )  # H.264 takes even numbers only
+        # H.264 takes even numbers only.
+        rows, columns = (len(points) // 2 * 2 for points in shown.coordinates)
         self._part = np.s_[:rows, :columns]
         self.figure = style.figure(columns / style.DPI, rows / style.DPI)
 

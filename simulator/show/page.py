@@ -113,7 +113,7 @@ def pictures(captioned: Iterable[tuple[Path, str]]) -> str:
 
 
 def details(title: str, html: str) -> str:
-    """What the page shows after a click on the title; empty if there is no content."""
+    """A part of the page that a click on its title unfolds; empty if there is no content."""
     return f"<details><summary>{escape(title)}</summary>{html}</details>" if html else ""
 
 

@@ -40,9 +40,8 @@ ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
 _BESIDE = 15  # The largest number of characters of a label beside the axes; longer labels stand above the axes.
-KOLMOGOROV = (
-    5 / 3
-)  # The power of k with which compensated energy spectra are drawn in Kolmogorov units.
+# The power of k with which compensated energy spectra are drawn in Kolmogorov units.
+KOLMOGOROV = 5 / 3
 
 
 @dataclass(frozen=True)

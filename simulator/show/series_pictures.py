@@ -17,6 +17,7 @@ from simulator.show.style import Labels
 
 Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
 PictureMaker = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
+FigureBuilder = Callable[..., Figure]
 _MAKERS: dict[str, PictureMaker] = {}
 
 
@@ -31,8 +32,25 @@ def draws(*names: str) -> Callable[[PictureMaker], PictureMaker]:
     return register
 
 
+def draws_each(
+    kind: str, stem: str, names: Callable[[SeriesReader], Iterable[str]]
+) -> Callable[[FigureBuilder], FigureBuilder]:
+    """Registers a function that builds the pictures STEM_NAME of a kind of series, for each of the
+    `names` in the series, from (series, NAME, labels)."""
+
+    def register(build: FigureBuilder) -> FigureBuilder:
+        @draws(kind)
+        def pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
+            return one_for_each(names(series), stem, build, series, labels)
+
+        return build
+
+    return register
+
+
 @cache
-def _makers() -> Mapping[str, PictureMaker]:
+def picture_makers() -> Mapping[str, PictureMaker]:
+    """The registered functions by the name of the kind."""
     for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}."):
         import_module(module.name)
     return _MAKERS
@@ -42,7 +60,7 @@ def series_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnosti
     """The pictures of one series, which must have rows. If no function is registered, the kind's
     `pictures` or `curves` describe them."""
     name = series.path.stem
-    if (maker := _makers().get(name)) is not None:
+    if (maker := picture_makers().get(name)) is not None:
         return maker(series, labels, diagnostics)
     if (kind := KINDS.get(name)) is None:
         return generic_pictures(series, labels, Curves())
@@ -61,7 +79,7 @@ def endings(prefix: str, series: SeriesReader) -> list[str]:
 def one_for_each(
     names: Iterable[str],
     stem: str,
-    build: Callable[..., Figure],
+    build: FigureBuilder,
     series: SeriesReader,
     *more: object,
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:

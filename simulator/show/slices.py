@@ -40,9 +40,8 @@ _BOTTOM = 0.52
 _GAP_X = 0.56
 _GAP_Y = 0.16
 _TALLEST = 9.0
-_THINNEST = (
-    0.42  # Smallest width and height of a plane, to which planes of flat boxes are stretched.
-)
+# Smallest width and height of a plane, to which planes of flat boxes are stretched.
+_THINNEST = 0.42
 _UPRIGHT: Any = {"rotation": 90, "ha": "center", "va": "center", "fontsize": 12}
 _PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _FAR = 5.0  # Rows whose densities have peaks that differ by more than this factor have a colour scale each.
@@ -258,9 +257,7 @@ def plane_image(
         origin="lower",
         extent=(*first.cells, *second.cells),
         aspect="auto",
-        vmin=scale.low,
-        vmax=scale.high,
-        cmap=scale.colours,
+        **scale.look,
         interpolation=interpolation(plane.shape, smooth=scale.smooth),
     )
     axes.grid(False)
@@ -283,9 +280,8 @@ def _label(
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
     axes.tick_params(labelbottom=last)
     axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
-    if (
-        intervals < 2
-    ):  # the label stands between the ticks at the ends, whose labels may be as wide as the gap
+    # The label stands between the ticks at the ends, whose labels may be as wide as the gap.
+    if intervals < 2:
         axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
     if last:
         axes.set_xlabel(f"${names[0]}$", labelpad=2)
@@ -334,9 +330,8 @@ def bar_beside(
         image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10])
     )
     bar.set_label(label, labelpad=4)
-    axes.yaxis.get_offset_text().set(
-        x=0, ha="left"
-    )  # the power of ten is above the bar, not over the plane
+    # The power of ten is above the bar, not over the plane.
+    axes.yaxis.get_offset_text().set(x=0, ha="left")
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
     axes.tick_params(direction="out", length=2.5, width=0.6)
     axes.grid(False)

@@ -222,6 +222,7 @@ def against(
         # Coinciding curves remain visible: a wide pale line below, hollow marks around.
         colour = shades(value)
         is_below = number == 0 and len(groups) > 1
+        is_hollow = number % 2 == 1
         errors = [None if b is None else np.nan_to_num(np.asarray(b)[rows]) for b in bars]
         axes.errorbar(
             across[rows],
@@ -235,7 +236,8 @@ def against(
             linestyle=LINES[number % len(LINES)] if is_curve else "",
             linewidth=2.6 if is_below else 1.5,
             marker=MARKS[number % len(MARKS)],
-            **({"markerfacecolor": "none", "markersize": 8.5} if number % 2 else {"markersize": 5}),
+            markersize=8.5 if is_hollow else 5,
+            markerfacecolor="none" if is_hollow else colour,
             label=None if value is None or not len(rows) else _text(value),
         )
     if not there.any():

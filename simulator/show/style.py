@@ -77,18 +77,16 @@ def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path
         if path.suffix == ".png":
             picture = rendered(built)
             shown = [i for axes in built.axes for i in axes.images]
-            if not any(
-                np.asarray(image.get_array()).ndim == 3 for image in shown
-            ):  # these keep all their colours
+            # These keep all their colours.
+            if not any(np.asarray(image.get_array()).ndim == 3 for image in shown):
                 picture = fewer_colours(picture, colour_map(built))
             picture.save(data, "png", optimize=True, dpi=(DPI, DPI))
         else:
             metadata: dict[str, Any] = (
                 {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
             )
-            built.savefig(
-                data, format=path.suffix[1:], metadata=metadata
-            )  # the same picture gives the same file
+            # The same picture gives the same file.
+            built.savefig(data, format=path.suffix[1:], metadata=metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data.getvalue())
     return path
@@ -274,6 +272,11 @@ class Scale:
     extend: Extend = "neither"
     logarithmic: bool = False
     smooth: bool = True  # Whether values may be interpolated between points.
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """Arguments of matplotlib's functions for images."""
+        return {"vmin": self.low, "vmax": self.high, "cmap": self.colours}
 
     def shown(self, values: np.ndarray) -> np.ndarray:
         """The values to be drawn, in single precision."""

@@ -16,9 +16,11 @@ from run_support import fresh
 from simulator.archive.series_file import Series, Table
 from simulator.cli import build_parser
 from simulator.errors import UserError
+from simulator.measure import KINDS
 from simulator.show import plot_run
 from simulator.show.kinds.spectra import spectrum
 from simulator.show.lines import time_series
+from simulator.show.series_pictures import picture_makers
 from simulator.show.slices import slices
 from simulator.show.style import WIDTH, evenly, position, rc
 
@@ -313,6 +315,12 @@ def test_the_command_prints_the_files_and_what_is_missing(folder, capsys):
     assert out == f"{folder / 'plots' / 'diagnostics.png'}\n"
     missing = [f"{name}.h5: not written (yet)" for name in ("spectra", "slices")]
     assert [line.rpartition("/")[2] for line in err.splitlines()] == missing
+
+
+def test_each_kind_of_series_is_drawn_by_a_file_that_registers_itself():
+    """Otherwise its computation, and with it JAX, would be imported to draw it. Functions of a user
+    write series under names of their own."""
+    assert picture_makers().keys() == set(KINDS) - {"python"}
 
 
 def test_drawing_needs_neither_jax_nor_a_display(folder):

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
 from simulator.show import style
-from simulator.show.kinds.particle_statistics import species
+from simulator.show.kinds.particles import species
 from simulator.show.lines import DrawnCurve, Pictures, drawn, drawn_rows, level, panels
 from simulator.show.series_pictures import Diagnostics, draws
 from simulator.show.style import Labels

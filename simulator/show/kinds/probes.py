@@ -95,11 +95,9 @@ def space_time(series: SeriesReader, name: str, labels: Labels) -> Figure:
         along,
         series.time,
         scale.shown(values),
-        vmin=scale.low,
-        vmax=scale.high,
-        cmap=scale.colours,
         shading="nearest",
         rasterized=True,
+        **scale.look,
     )
     if len(along) > 1:
         style.lengths(axes.xaxis, 0.0, float(along[-1] + along[1]), 4)

@@ -10,22 +10,23 @@ from matplotlib.figure import Figure
 from simulator.archive.series_file import SeriesReader
 from simulator.show.lines import (
     DrawnCurve,
-    Pictures,
     drawn_rows,
     legend_beside,
     logarithmic,
     plotted,
 )
-from simulator.show.series_pictures import Diagnostics, draws, one_for_each, variables_over
+from simulator.show.series_pictures import (
+    draws_each,
+    variables_over,
+)
 from simulator.show.style import Labels, as_words, is_density
 
 
-@draws("profiles")
-def profile_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    names = filter(is_density, variables_over(series, "r"))
-    return one_for_each(names, "profile", density_profile, series, labels)
+def _densities(series: SeriesReader) -> list[str]:
+    return [name for name in variables_over(series, "r") if is_density(name)]
 
 
+@draws_each("profiles", "profile", _densities)
 def density_profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """The density against the distance from the densest point at up to six times; for waves also
     the soliton with the last peak density, if its core radius is near the measured one."""

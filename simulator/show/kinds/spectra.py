@@ -1,4 +1,5 @@
-"""Spectra over shells and across and along an axis, and power spectra."""
+"""Spectra over shells, across and along an axis, and power spectra; spectra of fluxes, helicities and
+parts of the energy."""
 
 import math
 from functools import partial
@@ -9,23 +10,29 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from simulator.archive.series_file import SeriesReader
+from simulator.measure import Curves
 from simulator.show.lines import (
+    MOST_PLANES,
     DrawnCurve,
     Pictures,
     at_times,
+    curves,
     drawn_rows,
+    images,
     legend_beside,
     logarithmic,
+    panels,
     plotted,
 )
 from simulator.show.series_pictures import (
     Diagnostics,
     draws,
+    draws_each,
     endings,
     one_for_each,
     variables_over,
 )
-from simulator.show.style import PLAIN, Labels, as_words, spectrum_of
+from simulator.show.style import PLAIN, Labels, as_words, note, spectrum_of
 
 LEAST_REYNOLDS = 20.0
 """The Taylor-scale Reynolds number above which pictures show Kolmogorov's scaling laws."""
@@ -201,3 +208,40 @@ def directional(series: SeriesReader, name: str) -> Figure:
     x = r"wavenumber $k_\perp$, $k_\parallel$"
     y = f"spectrum of {as_words(name)}"
     return plotted([across, along], x, y, "xy", title=PLAIN.moment(series.time[-1]))[0]
+
+
+@draws_each("spectral_maps", "spectral_map", lambda series: series.variables)
+def energy_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """log E(k_perpendicular, k_parallel) at up to four times, on one colour scale over eight
+    decades."""
+    rows = labels.rows(series.time, MOST_PLANES)
+    top = max(float(np.nanmax(series.one(name, row))) for row in rows)
+    if not top > 0:
+        result, (axes,) = panels(r"$k_\perp$", r"$k_\parallel$")
+        note(axes, "nothing above zero yet")
+        return result
+    axis = series.attributes.get("axis", "z")
+    return images(
+        series,
+        labels,
+        [(row, np.log10(np.maximum(series.one(name, row), top * 1e-9))) for row in rows],
+        (r"$k_\perp$", rf"$k_\parallel = |k_{axis}|$"),
+        rf"$\log_{{10}}$ {spectrum_of(name).partition(' $')[0]}",
+        extend="min",
+        cmap="magma",
+        points=(series.coordinates["k_perpendicular"], series.coordinates["k_parallel"]),
+        vmin=math.log10(top) - 8,
+        vmax=math.log10(top),
+    )
+
+
+_BY = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
+
+
+@draws("cospectra")
+def cospectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in variables_over(series, "k"):
+        if name.endswith("_energy") or name.startswith("elsasser"):
+            yield f"cospectra_{name}", partial(spectrum, series, name, labels, guide=False)
+        else:
+            yield f"cospectra_{name}", partial(curves, series, name, labels, _BY)

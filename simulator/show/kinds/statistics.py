@@ -7,9 +7,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
+from simulator.measure import Curves
 from simulator.show import style
 from simulator.show.kinds.spectra import shell_wavenumbers
-from simulator.show.lines import DrawnCurve, Pictures, level, plotted
+from simulator.show.lines import DrawnCurve, Pictures, generic_pictures, level, plotted
 from simulator.show.series_pictures import Diagnostics, draws, endings
 from simulator.show.style import PLAIN, Labels, as_words, in_words, quantity, spectrum_of
 
@@ -28,6 +29,11 @@ def statistics_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagn
     ):
         if names:
             yield f"statistics_{stem}", partial(mean_curves, series, labels, names, words, log)
+
+
+@draws("field_statistics")
+def sample_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    return generic_pictures(series, labels, Curves())
 
 
 def samples_of(series: SeriesReader) -> str:
