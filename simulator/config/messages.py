@@ -95,7 +95,7 @@ _NEEDED = {
     "too_short": "at least {min_length} entries are needed",
     "too_long": "at most {max_length} entries are allowed",
 }
-"""What a value has to be, by the type of pydantic's error."""
+"""The condition that a value does not meet, by the type of pydantic's error."""
 
 
 def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:

@@ -76,12 +76,11 @@ def paper_simulation(
     UserError if model, grid and initial condition are incompatible, or if the grid cannot be
     distributed over the devices."""
     jax.config.update("jax_enable_x64", True)  # as in every run; starts no backend
-    on_paper = isinstance(devices, int)
-    if on_paper:
-        devices = [PaperDevice(i, platform=platform) for i in range(devices)]
     # jaxDecomp's transforms cannot be traced without devices.
-    if config.fft.backend == "auto" or on_paper:
+    if config.fft.backend == "auto" or isinstance(devices, int):
         config = config.changed(fft={"backend": FftSettings().backend})
+    if isinstance(devices, int):
+        devices = [PaperDevice(i, platform=platform) for i in range(devices)]
     if config.run.memory == "auto":
         config = config.changed(run={"memory": "fast"})
     config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})

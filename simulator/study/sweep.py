@@ -87,8 +87,8 @@ class Sweep(PlannedSweep, Shown):
             raise UserError(*mistakes)
 
     def _extremes(self, runs: Sequence[SweepRun]) -> list[SweepRun]:
-        """Of each group of runs that are `alike` the first one, and those with the smallest and the
-        largest value of each key."""
+        """The first run of each group of runs that are `alike`, and the runs with the smallest and
+        the largest value of each key."""
         groups: dict[str, list[SweepRun]] = defaultdict(list)
         for run in runs:
             groups[run.alike].append(run)
