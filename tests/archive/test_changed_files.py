@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xxhash
 from gravity_cases import MATTER, by_id, simulation
+from nested import places
 from storage_support import save, tiny
 from tiers import slow
 
@@ -178,18 +179,6 @@ def test_what_is_wrong_is_said(run, name, values, line, tmp_path):
         started(run, path)
 
 
-def leaves(item: Any, place: tuple = ()) -> list[tuple]:
-    """The places of all entries in nested lists and mappings."""
-    inner = (
-        item.items()
-        if isinstance(item, dict)
-        else enumerate(item)
-        if isinstance(item, list)
-        else ()
-    )
-    return [place] * bool(place) + [p for key, value in inner for p in leaves(value, (*place, key))]
-
-
 ENTRIES = (
     None,
     True,
@@ -223,9 +212,9 @@ def altered_manifest(data: bytes, rng: np.random.Generator) -> bytes:
     """The manifest with an entry changed or removed, and a checksum that fits."""
     content = json.loads(data)
     del content["manifest_xxh3"]
-    places = leaves(content)
-    *way, last = places[rng.integers(len(places))]
-    at = content
+    every = places(content)
+    *way, last = every[rng.integers(len(every))]
+    at: Any = content
     for key in way:
         at = at[key]
     if rng.random() < 0.25:

@@ -11,6 +11,7 @@ import pytest
 from cover import read_cases
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from nested import places
 from table import PATH, configuration, user_file
 
 from simulator.cli import main
@@ -155,23 +156,11 @@ def mutated(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     expects them."""
     data, file = draw(right())
     for _ in range(draw(st.integers(0, 4))):
-        keys = all_keys(run_config_class(), data) + _own_keys(data)
+        keys = all_keys(run_config_class(), data) + places(data)
         # What these say is how a run ends and where it lies, which the tests decide themselves.
         path = draw(st.sampled_from([key for key in keys if key not in (("output",), ("time",))]))
         _put(data, path, _MISSING if draw(st.integers(0, 9)) == 0 else draw(VALUES))
     return data, file
-
-
-def _own_keys(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """The places of all values in nested mappings and lists."""
-    items = (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
-    return [p for key, value in items for p in ((*path, key), *_own_keys(value, (*path, key)))]
 
 
 def _put(data: Any, path: tuple[str | int, ...], value: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("optax")
 from numpy.testing import assert_allclose, assert_array_equal
-from tiers import slow_but
+from tiers import slow, slow_but
 
 from simulator.archive.manifest import committed
 from simulator.archive.snapshot_reader import open_snapshot
@@ -98,15 +98,16 @@ def test_the_gradient_is_that_of_differences(case: Path, base: str):
 
 
 @pytest.mark.spmd
-def test_every_number_of_devices_descends_alike(case: Path):
+@pytest.mark.parametrize("devices", [4, slow(2)])
+def test_every_number_of_devices_descends_alike(case: Path, devices: int):
     """Costs of three iterations are equal to round-off, amplified by the misfit's condition (about
     1e4)."""
     costs = []
-    for count in (1, 2, 4):
+    for count in (1, devices):
         found = search(case, opened(case / "task.yaml", f"devices.count={count}"))
         at = found.begin(found.first().xi, 4)
         costs.append([at.cost] + [(at := found.descended(at, 4)).cost for _ in range(3)])
-    assert_allclose(costs[1:], [costs[0]] * 2, rtol=1e-10)
+    assert_allclose(costs[1], costs[0], rtol=1e-10)
     assert costs[0][-1] < costs[0][0] / 50
 
 
@@ -116,26 +117,26 @@ def test_an_ensemble_follows_the_flow(case: Path):
     spread says how large it is; one and two devices agree to round-off, amplified by the condition
     of the analysis (1e4)."""
     ends = []
-    sizes = []
-    for count in (1, 2):
+    for count in (2, 1):
         simulation = opened(case / "task.yaml", f"devices.count={count}")
         found = search(case, simulation, Filter, members=64, radius=1.2)
-        at = found.first()
-        free = _moments(found._forecast(at.members, np.int64(8), found.data(8))[0].fields)
+        at = begun = found.first()
         while not found.is_finished(at):
             at, *_ = found.next(at)
-        truth = simulation.state
-        for _ in range(8):
-            truth = jax.jit(simulation.step)(truth, 0.05)
-        true = np.asarray(truth.fields["velocity"])
-        own = [np.asarray(part["velocity"]) for part in (*_moments(at.members.fields), *free)]
-        ends.append(own[0][..., : simulation.model.transform.layout.valid[0], :, :])
-        error, spread, without, apart = (
-            np.linalg.norm(part) for part in (own[0] - true, own[1], own[2] - true, own[3])
-        )
-        sizes.append((error / without, spread / apart, spread / error))
-    assert_allclose(ends[1], ends[0], atol=1e-10 * abs(ends[0]).max())
-    assert max(sizes[0][:2]) < 0.1 and 0.5 < sizes[0][2] < 2, sizes
+        mean, deviation = (np.asarray(part["velocity"]) for part in _moments(at.members.fields))
+        ends.append(mean[..., : simulation.model.transform.layout.valid[0], :, :])
+    assert_allclose(ends[0], ends[1], atol=1e-10 * abs(ends[1]).max())
+    free = _moments(found._forecast(begun.members, np.int64(8), found.data(8))[0].fields)
+    free_mean, free_deviation = (np.asarray(part["velocity"]) for part in free)
+    truth = simulation.state
+    step = jax.jit(simulation.step)
+    for _ in range(8):
+        truth = step(truth, 0.05)
+    true = np.asarray(truth.fields["velocity"])
+    error = np.linalg.norm(mean - true)
+    spread = np.linalg.norm(deviation)
+    assert error < 0.1 * np.linalg.norm(free_mean - true)
+    assert spread < 0.1 * np.linalg.norm(free_deviation) and 0.5 < spread / error < 2
 
 
 def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
