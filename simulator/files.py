@@ -287,6 +287,31 @@ _MISTAKES = (
 """Errors of the system that another path or other permissions would avoid."""
 
 
+_NO_MEMORY = (
+    # JAX's, with the status of XLA; the dynamic linker's; and Python's.
+    "RESOURCE_EXHAUSTED",
+    "failed to map segment",
+    "cannot allocate memory",
+    "can't start new thread",
+)
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """The line about a memory that is too small; None for another error."""
+    if isinstance(error, OSError):
+        if error.errno != errno.ENOMEM:
+            return None
+    elif not isinstance(error, MemoryError):
+        text = str(error).lower()
+        of_memory = any(words.lower() in text for words in _NO_MEMORY)
+        if not (isinstance(error, ImportError | RuntimeError) and of_memory):
+            return None
+    return (
+        f"out of memory ({shortened(reason(error), 200)}); use more devices or a coarser grid, or raise "
+        "the limits of the job (ulimit -v); simulator plan shows what a run needs"
+    )
+
+
 def ending(error: BaseException) -> tuple[int, str] | None:
     """The exit code and the message of a program that `error` ends. None for a bug of this program,
     whose traceback is to be shown.
@@ -303,6 +328,8 @@ def ending(error: BaseException) -> tuple[int, str] | None:
             return 130, "interrupted"
         case SystemExit():
             return 2, exit_called(error)
+        case _ if (line := out_of_memory(error)) is not None:
+            return 1, line
         case OSError() if error.filename is not None and error.strerror:
             code = 2 if error.errno in _MISTAKES else 1
             return code, f"{shortened(str(error.filename), 200)}: {printable(error.strerror)}"

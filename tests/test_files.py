@@ -15,7 +15,7 @@ import pytest
 from run_support import simulate, write_case
 
 from simulator.errors import RunFailure
-from simulator.files import reason, remove_tree, write_durably
+from simulator.files import ending, reason, remove_tree, write_durably
 from simulator.simulation import compiling
 from simulator.simulation.compiling import Compilable, Compiling
 from simulator.stopwatch import Stopwatch
@@ -129,3 +129,23 @@ def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch):
     assert (ready["none"](x) == 0).all() and (ready["one"](x) == x).all()
     assert ready["shared"] is given["shared"].function
     assert said == ["compiling none, one"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 76515104 bytes.\nbacktrace"),
+        RuntimeError("can't start new thread"),
+        ImportError("libjax_common.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+    ],
+)
+def test_too_little_memory_ends_a_program_in_a_line(error):
+    ended = ending(error)
+    assert ended is not None and ended[0] == 1
+    assert ended[1].startswith("out of memory (") and "\n" not in ended[1]
+
+
+def test_other_errors_of_these_types_keep_their_traceback():
+    assert ending(RuntimeError("a bug")) is None and ending(ImportError("no module x")) is None

@@ -12,13 +12,16 @@ import importlib.util
 import os
 import platform
 import re
+import resource
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from simulator.cluster.variables import whole_number
+from simulator.errors import RunFailure
 
 _ROOT = Path("/")
 Vendor = Literal["cuda", "rocm"]
@@ -31,6 +34,31 @@ SETUP: dict[Vendor, str] = {
     "cuda": "./scripts/run --setup cuda12",
     "rocm": "./scripts/run --setup rocm",
 }
+
+
+_ADDRESSES = 256 << 20
+_ADDRESSES_OF_A_CORE = 16 << 20
+_ADDRESSES_OF_CODE = 300 << 20
+"""Bytes of address space that JAX reserves before the first array, for the threads of each core, and
+for its code: 310 and 280 MB were measured on two cores."""
+
+
+def check_address_space() -> None:
+    """Raises RunFailure if `ulimit -v` leaves too little room for JAX, which would fail while it is
+    imported, abort this process with a C++ stack, or let threads wait for others for ever."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    left = limit - pages * resource.getpagesize()
+    needed = _ADDRESSES + _ADDRESSES_OF_A_CORE * usable_cores()
+    if "jax" not in sys.modules:
+        needed += _ADDRESSES_OF_CODE
+    if left < needed:
+        raise RunFailure(
+            f"out of memory: ulimit -v leaves {max(left, 0) >> 20} MB of address space, but JAX needs "
+            f"{needed >> 20} MB before the first array; raise the limit"
+        )
 
 
 def usable_cores(root: Path = _ROOT) -> int:

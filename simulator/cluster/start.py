@@ -24,6 +24,7 @@ from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.environment import Environment
 from simulator.cluster.hardware import (
     SETUP,
+    check_address_space,
     gpu_vendor,
     has_gpu_plugin,
     is_mig,
@@ -179,6 +180,7 @@ def start(
     precision, partitionable random numbers). If JAX's backend is running already (in a notebook),
     its devices are used as they are."""
     follow_launcher()
+    check_address_space()
     failure.install(allocation)
     if allocation.process_id == 0:
         for warning in allocation.warnings:

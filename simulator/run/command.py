@@ -10,6 +10,7 @@ from pathlib import Path
 
 from simulator.cluster import Allocation, discover
 from simulator.cluster.failure import contained
+from simulator.cluster.hardware import check_address_space
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.files import exit_called
@@ -35,6 +36,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
             )
         yield None
         return
+    check_address_space()  # before JAX is imported
     allocation = discover(
         os.environ,
         coordinator=args.coordinator,

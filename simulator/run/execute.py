@@ -24,7 +24,7 @@ from simulator.cluster.failure import Watchdog, describe
 from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
-from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
+from simulator.files import UNRECORDED, Journal, checksum, out_of_memory, pieces_of, reason
 from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
@@ -49,8 +49,6 @@ from simulator.stopwatch import Stopwatch
 from simulator.words import short
 
 STEPS = "the loop over steps"
-_NO_MEMORY = "RESOURCE_EXHAUSTED"  # The status in the message of JAX's error.
-_LESS_MEMORY = "Use more devices or a coarser grid; simulator plan shows what the run needs"
 
 
 def execute(
@@ -127,15 +125,14 @@ class _Run:
             claimed()
             return self._locked(decision)
         except (RunFailure, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
-            if isinstance(error, jax.errors.JaxRuntimeError) and _NO_MEMORY not in str(error):
+            memory = out_of_memory(error)
+            if isinstance(error, jax.errors.JaxRuntimeError) and memory is None:
                 self._failed(f"{type(error).__name__}: {error}")
                 raise
             # Raises another error if another start has taken the run over and removed files.
             with contextlib.suppress(OSError):
                 self._check()
-            line = reason(error)
-            if not isinstance(error, RunFailure | OSError):
-                line = f"out of memory ({line}); all earlier output is intact. {_LESS_MEMORY}"
+            line = f"{memory}; all earlier output is intact" if memory else reason(error)
             self._failed(line)
             raise RunFailure(line) from error
         except Exception as error:

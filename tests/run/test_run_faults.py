@@ -4,8 +4,10 @@ stage of saves."""
 import json
 import os
 import re
+import resource
 import shutil
 import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +34,7 @@ from fault_support import (
     start_all,
     steps,
 )
-from run_support import free_port, wait_until
+from run_support import command, environment, free_port, wait_until
 from storage_support import STAGES
 from tiers import slow
 
@@ -466,3 +468,23 @@ def test_two_processes_killed_at_every_stage(place: Path, victim: int):
     for process in start_all([*arguments, run], place, 2):
         assert process.ended()[0] == 0
     assert_equal(run, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [250, 450, 600])
+def test_hardly_any_address_space_ends_a_start_in_a_line(megabytes, tmp_path):
+    """Not in a traceback of an import, in the C++ stack of a thread that could not begin, or never:
+    with 600 MB only JAX's threads have no room."""
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    limit = megabytes << 20
+    done = subprocess.run(
+        command("run", tmp_path / "run.yaml", "--output", tmp_path / "run"),
+        env=environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1 and line.startswith("out of memory"), line
+    assert not (tmp_path / "run" / "state.json").exists()
