@@ -97,6 +97,29 @@ def _cell(text: str) -> str:
     return "`".join(pieces)
 
 
+def described_columns() -> dict[str, list[tuple[str, str, str]]]:
+    """By name of a column of diagnostics.csv or a variable of a series: file, formula and meaning, from
+    the pages that list them."""
+    described: dict[str, list[tuple[str, str, str]]] = {}
+    for page in ("reference/columns", "reference/series"):
+        place = "diagnostics.csv"
+        for line in (FOLDER / f"{page}.md").read_text().splitlines():
+            if line.startswith("## ") and line.endswith(".h5"):
+                place = line.removeprefix("## ")
+            if not line.startswith("| `"):
+                continue
+            names, *_, formula, meaning = re.split(r"(?<!\\)\|", line.strip("|"))
+            row = place, _plain(formula), _plain(meaning)
+            for name in re.findall(r"`([^`]+)`", names):
+                described.setdefault(name, []).append(row)
+    return described
+
+
+def _plain(cell: str) -> str:
+    """The text of a cell of a Markdown table."""
+    return re.sub(r"\\([|*_\[\]])", r"\1", cell.strip())
+
+
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     actions = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)

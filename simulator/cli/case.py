@@ -45,13 +45,21 @@ def check_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "print the meaning of a key of a run's file",
-    arg("key KEY", "a key such as time.cfl; by default all blocks", nargs="?", default=""),
+    "print the meaning of a key of a run's file, or of a column",
+    arg(
+        "key KEY",
+        "a key such as time.cfl, or a column such as k_max_eta; by default all blocks",
+        nargs="?",
+        default="",
+    ),
 )
 def explain_command(args: argparse.Namespace) -> int:
-    """Print type, default and meaning of a key, or of all keys of a block.
+    """Print type, default and meaning of a key, or of all keys of a block; or formula and meaning of a column of
+    diagnostics.csv or of a variable of a series.
 
-    example: simulator explain model.hyperviscosity"""
+    example: simulator explain model.hyperviscosity
+      simulator explain k_max_eta"""
+    from simulator.cli.about import described_columns
     from simulator.config.reference import reference_keys, renamed
 
     wanted = renamed(re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip(".")))
@@ -62,10 +70,15 @@ def explain_command(args: argparse.Namespace) -> int:
         shown = [key for key in known if key.path == wanted]
         inside = [key for key in known if key.path.startswith(f"{wanted}.")]
         shown += [key for key in inside if key.path.count(".") == wanted.count(".") + 1]
-    if not shown:
-        meant = did_you_mean(
-            wanted, {key.path for key in known}, "; simulator explain lists the blocks"
-        )
+    columns = described_columns()
+    ends = (name for name in columns if name.startswith("NAME_") and args.key.endswith(name[4:]))
+    column = args.key if args.key in columns else next(ends, "")
+    for place, formula, meaning in columns.get(column, ()):
+        print(f"{column}  [{place}]\n    {formula}")
+        print(textwrap.fill(meaning, 96, initial_indent="    ", subsequent_indent="    "))
+    if not shown and not column:
+        names = {*columns, *(key.path for key in known)}
+        meant = did_you_mean(wanted, names, "; simulator explain lists the blocks")
         raise UserError(f"simulator explain: unknown key {args.key}{meant}")
     # A key that is the same in several kinds of block is listed once.
     merged: dict[tuple[str, ...], list[str]] = {}

@@ -111,7 +111,10 @@ def _rate(text: str) -> float:
 @command(
     "make a movie of a field of a run",
     arg("run RUN", "the run's folder; the run may still be running"),
-    arg("--field", "a scalar field, e.g. density, speed, velocity_x, phase"),
+    arg(
+        "--field",
+        "a scalar field, e.g. speed, velocity_x, phase (default: the vorticity magnitude, else the density)",
+    ),
     arg("--axis", "cut across or project along this axis", choices=("x", "y", "z"), default="z"),
     arg("--slice", "the plane through the middle of the box (default)", action="store_true"),
     arg("--render", "the volume pictures of output.render", action="store_true"),
@@ -125,14 +128,18 @@ def movie_command(args: argparse.Namespace) -> int:
     they give more frames; with --render, of the run's volume pictures.
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
+    from simulator.archive.open_run import open_run
+    from simulator.show.frames import usual_field
     from simulator.show.movie import ffmpeg, movie
 
     if args.slice + args.render + args.projection > 1:
         raise UserError("simulator movie: --slice, --render and --projection exclude one another")
     if args.field is not None and args.render:
         raise UserError("simulator movie: --field and --render exclude one another")
-    field = None if args.render else args.field or ""
-    with progress_bar(f"{args.field or 'render'}: frames") as progress:
+    field = None if args.render else args.field
+    if field is None and not args.render:
+        field = usual_field(open_run(args.run), args.axis, projected=args.projection)
+    with progress_bar(f"{field or 'render'}: frames") as progress:
         film = movie(
             args.run,
             field,

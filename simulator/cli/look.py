@@ -96,7 +96,7 @@ def environment_command(args: argparse.Namespace) -> int:
     """Print the installation that computed a run, as a requirements file for pip: the exact version of every package,
     and as comments Python, the commit of the checkout and the commands. Of several starts it is that of the last.
 
-    example: simulator environment outputs/taylor_green > requirements.txt"""
+    example: simulator environment outputs/taylor_green"""
     from simulator.simulation import provenance
 
     start = provenance.read(args.run)

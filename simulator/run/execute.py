@@ -307,9 +307,7 @@ class _Run:
         z = redshift_of(self.simulation.model.background, outcome.moment.time)
         words = f"t = {outcome.moment.time:g}{z}, step {outcome.moment.step}"
         text = f"finished at {words}" if finished else f"stopped at {words}: {outcome.reason}"
-        again, more, check = (
-            [*typed(), command, str(short(self.folder))] for command in ("plot", "resume", "verify")
-        )
+        commands = ("plot", "report", "verify") if finished else ("resume", "plot", "report")
         for line in summary(
             short(self.folder),
             outcome=text,
@@ -318,7 +316,7 @@ class _Run:
             points=self.simulation.grid.points,
             devices=len(self.cluster.devices),
             spent=self.spent.parts,
-            next_commands=[again, check] if finished else [more, again],
+            next_commands=[[*typed(), name, str(short(self.folder))] for name in commands],
         ):
             self.log.say(line)
 

@@ -12,6 +12,7 @@ from simulator.archive.open_run import Run
 from simulator.archive.series_file import SeriesReader
 from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
+from simulator.measure.render import USUAL
 from simulator.show.slices import near, where
 from simulator.show.style import evenly, is_density
 
@@ -58,6 +59,24 @@ class Frames:
         return [places for _, places in near(self.series, plane, self.rows[i])]
 
 
+def shown_fields(run: Run, axis: str = "z", *, projected: bool = False) -> list[str]:
+    """The fields of which a run has mid-planes across `axis`, or projections along it."""
+    kind = "projections" if projected else "slices"
+    known = dict[str, None]()
+    if (run.path / f"{kind}.h5").exists():
+        end = f"/{PLANE[axis]}"
+        known |= {n.partition("/")[0]: None for n in run.series(kind).variables if n.endswith(end)}
+    known |= dict.fromkeys(fields_in_snapshots(run))
+    return [name for name in known if not (projected and name == "phase")]
+
+
+def usual_field(run: Run, axis: str = "z", *, projected: bool = False) -> str:
+    """The field of a movie that names none: as in a volume picture, else the first that is there.
+    Empty if there is none yet."""
+    known = shown_fields(run, axis, projected=projected)
+    return next((name for name in (*USUAL, *known) if name in known), "")
+
+
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
     """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which
     are integrals of densities and means of all other fields. If two sources have the field, the
@@ -73,22 +92,18 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
     variable = f"{field}/{PLANE[axis]}"
     stored = fields_in_snapshots(run)
     sources = []
-    known = dict[str, None]()
     place = partial(where, field=field, axis=axis, projected=projected)
     if (run.path / f"{kind}.h5").exists():
         series = run.series(kind)
-        known.update(
-            (n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{PLANE[axis]}")
-        )
         if variable in series:
             # A field that was requested later has no values in earlier rows.
             rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
             sources.append(Frames(series, variable, rows, f"{kind}.h5", place(series)))
-    known.update((name, None) for name in stored if not (projected and name == "phase"))
     if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
         sources.append(Frames(planes, variable, range(len(planes)), "snapshots", place(planes)))
     if not sources:
         what = "projection" if projected else "slice"
+        known = shown_fields(run, axis, projected=projected)
         meant = did_you_mean(field, known)
         there = ", ".join(known) or "none yet"
         asked = (

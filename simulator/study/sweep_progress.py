@@ -21,7 +21,13 @@ def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
     wanted = [["run"]] if stages & {MemberState.WAITING, MemberState.INTERRUPTED} else []
     wanted += [["status"], ["retry", "--failed"]] if MemberState.FAILED in stages else []
     wanted += [["table"]] if MemberState.DONE in stages else []
-    return [typed_sweep(command, sweep, *options) for command, *options in wanted]
+    commands = [typed_sweep(command, sweep, *options) for command, *options in wanted]
+    if stages == {MemberState.DONE}:
+        asked = "dataset" in sweep.settings.model_fields_set
+        pending = asked and not (sweep.folder / "dataset").exists()
+        others = ("report", "dataset") if pending else ("report",)
+        commands += [shlex.join([*typed(), name, str(short(sweep.file))]) for name in others]
+    return commands
 
 
 def typed_sweep(command: str, sweep: Sweep, *options: str) -> str:

@@ -56,6 +56,23 @@ def test_explain_finds_the_key(key: str, expected: str, capsys):
     assert expected in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("k_max_eta", ["k_max_eta  [diagnostics.csv]", "    k_max η"]),
+        ("dye_variance", ["NAME_variance  [diagnostics.csv]", "    ⟨θ′²⟩", "    variance"]),
+        ("transfer/pressure_strain", None),
+    ],
+)
+def test_explain_finds_columns_and_variables(name: str, lines: list[str] | None, capsys):
+    assert main(["explain", name]) == (0 if lines else 2)
+    printed = capsys.readouterr()
+    if lines:
+        assert printed.out.splitlines()[: len(lines)] == lines
+    else:
+        assert printed.err.startswith(f"simulator explain: unknown key {name}")
+
+
 def test_explain_names_the_nearest_key(capsys):
     assert main(["explain", "time.clf"]) == 2
     assert "did you mean time.cfl?" in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_the_first_run_prints_what_is_shown(tmp_path):
         """Without this machine's cores, kernels and place of the environment, and without the sizes
         of files."""
         text = re.sub(r"\d+ cpu devices, .*", "N cpu devices", text)
-        text = re.sub(r"\S*/simulator (?=plot|verify)", "simulator ", text)
+        text = re.sub(r"\S*/simulator (?=plot|report|verify)", "simulator ", text)
         return re.sub(r"(?m)^(  \S+(\.\w+|/) ) .*$", r"\1", text)
 
     printed = alike(done.stdout)

@@ -15,7 +15,7 @@ from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.errors import RunFailure, UserError
 from simulator.show import movie as module
-from simulator.show.frames import frames, readable
+from simulator.show.frames import frames, readable, usual_field
 from simulator.show.movie import ffmpeg, movie
 from simulator.show.style import scale_of
 
@@ -252,6 +252,18 @@ def test_planes_of_a_wave_function(tmp_path):
     assert_allclose(frames(wave, "phase", "x").read(2), np.angle(psi[4]))
     column = frames(wave, "density", "y", projected=True).read(2)
     assert_allclose(column, (abs(psi) ** 2).sum(1) * 0.45, rtol=1e-12)
+
+
+def test_a_movie_without_a_field_shows_that_of_a_volume_picture(fluid, folder, capsys):
+    """The vorticity magnitude, else the density, else what is there."""
+    for run, name in ((fluid, "vorticity_magnitude"), (folder, "density")):
+        assert main(["movie", str(run)]) == 0
+        assert capsys.readouterr().out.startswith(f"{run}/plots/{name}_slice_z.")
+    assert usual_field(open_run(fluid), projected=True) == "velocity_x"
+    for kind in ("slices", "projections"):
+        (folder / f"{kind}.h5").unlink()
+    assert main(["movie", str(folder)]) == 2
+    assert "give --field NAME or --render; slices there are: none yet" in capsys.readouterr().err
 
 
 def test_the_command_on_a_fluid(fluid, capsys):

@@ -21,7 +21,9 @@ from simulator.plan import Step
 from simulator.show.study import plot_sweep
 from simulator.study import execution
 from simulator.study.planned import open_plan
-from simulator.study.study_status import MemberState, begun, ended, status_of
+from simulator.study.study_status import MemberState, MemberStatus, begun, ended, status_of
+from simulator.study.sweep import Sweep
+from simulator.study.sweep_progress import next_commands
 from simulator.study.sweep_text import plan_lines, status_lines, table_lines
 from simulator.study.table import as_csv, parse, table_as_json
 from simulator.words import size
@@ -333,3 +335,21 @@ def test_the_error_of_a_mean_knows_of_correlation():
 def test_what_is_no_expression_is_refused(text, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         parse(text)
+
+
+def test_a_finished_study_is_compared_reported_and_made_a_data_set(study) -> None:
+    """The commands after `next:`; a data set only where the file describes one that is not there."""
+
+    def following(sweep: Sweep, *stages: MemberState) -> list[str]:
+        commands = next_commands(sweep, [MemberStatus(stage) for stage in stages])
+        return [command.partition("simulator ")[2] for command in commands]
+
+    done, failed = MemberState.DONE, MemberState.FAILED
+    compared = ["sweep table study.yaml", "report study.yaml"]
+    plain = study(STUDY)
+    assert following(plain, done, done) == compared
+    assert following(plain, done, failed)[-1] == "sweep table study.yaml"
+    described = study(STUDY + "dataset: {split: [0.5, 0.25, 0.25]}\n")
+    assert following(described, done) == [*compared, "dataset study.yaml"]
+    (described.folder / "dataset").mkdir(parents=True)
+    assert following(described, done) == compared
