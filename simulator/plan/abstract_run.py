@@ -38,6 +38,7 @@ class PaperCluster:
     num_processes: int = 1
     process_id: int = 0
     is_first: bool = True
+    threads: int = 1
 
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
