@@ -58,6 +58,11 @@ def virtual_devices() -> list[Any]:
     return jax.local_devices(backend="cpu")[:COMPILED_FOR]
 
 
+def planned_threads(config: RunConfig) -> int:
+    """The threads of a processor's device: one, unless the configuration gives their number."""
+    return 1 if config.devices.threads == "auto" else config.devices.threads
+
+
 def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
     """A shape with the proportions of `shape`, `longest` points along its longest side and at least
     `least` along the other sides; an axis of one point keeps one point."""
@@ -85,6 +90,8 @@ def paper_simulation(
         config = config.changed(fft={"backend": FftSettings().backend})
     if config.run.memory == "auto":
         config = config.changed(run={"memory": "fast"})
-    config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})
-    cluster = PaperCluster(devices, platform)
+    threads = 1 if platform == "gpu" else planned_threads(config)
+    settings = DeviceSettings(count=len(devices), threads=config.devices.threads)
+    config = config.model_copy(update={"devices": settings})
+    cluster = PaperCluster(devices, platform, threads=threads)
     return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)
