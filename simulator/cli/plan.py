@@ -64,7 +64,8 @@ def plan_command(args: argparse.Namespace) -> int:
         )
         raise UserError(f"--nodes: {other}, or leave --nodes out")
     config = load_config(args.config, args.overrides)
-    devices = args.devices or (None if config.devices.count == "auto" else config.devices.count)
+    usual = None if config.devices.threads == "auto" else 1
+    devices = args.devices or (usual if config.devices.count == "auto" else config.devices.count)
     if args.device == "here":
         target = this_machine(config, devices or most_devices(config, usable_cores()))
     else:

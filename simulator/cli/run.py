@@ -126,6 +126,8 @@ def submit_command(args: argparse.Namespace) -> int:
         print(line)
     for line in lines if job.script is not None else ():
         print(line, file=sys.stderr if args.dry_run else sys.stdout)
+    if job.share:
+        print(job.share, file=sys.stderr if args.dry_run else sys.stdout)
     if job.script is None:
         return 0
     if args.dry_run:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Collection
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from simulator.errors import RunFailure, UserError
 
@@ -100,6 +101,30 @@ def largest_array() -> int:
     answer = _ask("scontrol", "show", "config", timeout=30)
     stated = answer and re.search(r"^MaxArraySize\s*=\s*(\d+)", answer.stdout, re.MULTILINE)
     return max(1, int(stated[1])) if stated else _MAX_ARRAY_SIZE
+
+
+class NodeShape(NamedTuple):
+    """What the smallest node of a partition has."""
+
+    cores: int
+    """CPUs that Slurm gives to tasks."""
+    sockets: int
+    gpus: bool
+
+
+def node_shape(partition: str | None) -> NodeShape | None:
+    """The nodes of a partition, by default Slurm's default partition; None if Slurm does not
+    know."""
+    chosen = [] if partition is None else [f"--partition={partition}"]
+    answer = _ask("sinfo", "--noheader", "--format=%P|%c|%X|%G", *chosen)
+    rows = [] if answer is None else [line.split("|") for line in answer.stdout.splitlines()]
+    # `*` marks the default partition, `+` the least number of unequal nodes.
+    nodes = [
+        NodeShape(int(row[1].rstrip("+")), int(row[2].rstrip("+")), "gpu" in row[3])
+        for row in rows
+        if len(row) == 4 and (partition is not None or row[0].endswith("*"))
+    ]
+    return min(nodes, default=None)
 
 
 def needs_sbatch() -> None:

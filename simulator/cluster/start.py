@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.cluster import environment, failure, meeting, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
+from simulator.cluster.cores import Threads, devices_of, pool_of, threads_of
 from simulator.cluster.environment import Environment
 from simulator.cluster.hardware import (
     SETUP,
@@ -30,7 +31,6 @@ from simulator.cluster.hardware import (
     is_mig,
     plugin_problem,
     present_gpus,
-    usable_cores,
 )
 from simulator.cluster.join import join
 from simulator.cluster.mesh import Device, make_mesh
@@ -47,14 +47,15 @@ class Cluster:
     """The processes and devices of a run.
 
     devices: the devices in use, ordered by process; every process has the same number. environment:
-    the settings made for speed, for `provenance.json`, and the folder of the compile cache. All
-    processes must call the five collective methods in the same order, from the main thread. With
-    one process these methods are trivial and do not use JAX."""
+    the settings made for speed, for `provenance.json`, and the folder of the compile cache. threads:
+    of each device of a processor. All processes must call the five collective methods in the same
+    order, from the main thread. With one process these methods are trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
     devices: tuple[Device, ...]
     environment: Environment = field(default_factory=Environment, repr=False)
+    threads: int = 1
     _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -161,6 +162,7 @@ def start(
     *,
     platform: Platform = "auto",
     count: int | Literal["auto"] = "auto",
+    threads: Threads = "auto",
     limit: int | None = None,
     folder: Path | None = None,
     wait: float = meeting.DEFAULT,
@@ -169,11 +171,12 @@ def start(
     """Starts JAX according to the allocation and returns the cluster.
 
     count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the
-    CPU one virtual device per core. limit: the number of devices that the layout can use, for
-    `auto` on the CPU. folder: the shared run folder, created if missing, in which the processes of
-    a step find each other. wait: seconds for which the processes wait for one another
-    (`run.rendezvous`; see `meeting.patience`). report: called with each warning, on process 0 or on
-    the process that the warning concerns.
+    CPU one virtual device per core. threads: of each virtual device; `auto` divides the cores among
+    the devices. limit: the number of devices that the layout can use, for `auto` on the CPU. folder:
+    the shared run folder, created if missing, in which the processes of a step find each other.
+    wait: seconds for which the processes wait for one another (`run.rendezvous`; see
+    `meeting.patience`). report: called with each warning, on process 0 or on the process that the
+    warning concerns.
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
     connected. This function also makes the settings of JAX on which all parts rely (double
@@ -194,19 +197,28 @@ def start(
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
         claim = join(allocation, local_ids, folder, wait, to_stderr)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
+    if chosen == "gpu" and threads != "auto":
+        raise UserError(
+            f"devices.threads: {threads} is for processors, but this run uses GPUs; leave the key out, "
+            "or set devices.platform: cpu"
+        )
+    local = each or devices_of(allocation, limit)
     forced = re.search(
         r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")
     )
     if chosen == "cpu" and not forced:  # _select refuses a number of the user that is too small
         # the backend runs already (a notebook): _select takes its devices
         with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", each or _auto_cpu_devices(allocation, limit))
+            jax.config.update("jax_num_cpu_devices", local)
     try:
-        present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
+        with pool_of(local * threads_of(allocation, local, threads)):
+            present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
     except RuntimeError as error:
         raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
     used = _select(allocation, present, each, limit, chosen, report)
-    cluster = Cluster(allocation, chosen, used, changes, claim)
+    local = len(used) // allocation.num_processes
+    threads = 1 if chosen == "gpu" else threads_of(allocation, local, threads)
+    cluster = Cluster(allocation, chosen, used, changes, threads, claim)
     if cluster.num_processes > 1:
         with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
             cluster.barrier("start")
@@ -327,15 +339,6 @@ def gpu_ids(allocation: Allocation) -> list[int]:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[taken[0]]
         return [0]
     return list(taken)
-
-
-def _auto_cpu_devices(allocation: Allocation, limit: int | None) -> int:
-    cores = usable_cores()
-    if allocation.cores is not None:
-        cores = min(cores, allocation.cores)
-    elif allocation.local_processes > 1:
-        cores = max(1, cores // allocation.local_processes)
-    return min(cores, max(1, limit // allocation.num_processes)) if limit else cores
 
 
 def _select(

@@ -170,6 +170,18 @@ class DeviceSettings(Settings):
     count: AutoOrCount = "auto"
     """Number of devices of the whole run, over all processes; on the CPU the number of virtual
     devices."""
+    threads: AutoOrCount = "auto"
+    """Number of threads of each device on the CPU, which share the work of native kernels and of
+    XLA's loops; with a number, a process has one device unless count says otherwise. auto divides
+    the cores of a process among its devices. The results do not depend on it."""
+
+    @model_validator(mode="after")
+    def _threads_of_processors(self) -> Self:
+        if self.platform == "gpu" and self.threads != "auto":
+            raise wrong(
+                "threads", "is for processors; leave the key out, or set devices.platform: cpu"
+            )
+        return self
 
 
 class FftSettings(Settings):

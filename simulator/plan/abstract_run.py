@@ -38,6 +38,7 @@ class PaperCluster:
     num_processes: int = 1
     process_id: int = 0
     is_first: bool = True
+    threads: int = 1
 
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
@@ -55,6 +56,11 @@ def prepare_virtual_devices(*, gpus: bool = False) -> None:
 def virtual_devices() -> list[Any]:
     prepare_virtual_devices()
     return jax.local_devices(backend="cpu")[:COMPILED_FOR]
+
+
+def planned_threads(config: RunConfig) -> int:
+    """The threads of a processor's device: one, unless the configuration gives their number."""
+    return 1 if config.devices.threads == "auto" else config.devices.threads
 
 
 def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
@@ -83,6 +89,8 @@ def paper_simulation(
         devices = [PaperDevice(i, platform=platform) for i in range(devices)]
     if config.run.memory == "auto":
         config = config.changed(run={"memory": "fast"})
-    config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})
-    cluster = PaperCluster(devices, platform)
+    threads = 1 if platform == "gpu" else planned_threads(config)
+    settings = DeviceSettings(count=len(devices), threads=config.devices.threads)
+    config = config.model_copy(update={"devices": settings})
+    cluster = PaperCluster(devices, platform, threads=threads)
     return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)

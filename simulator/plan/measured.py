@@ -18,7 +18,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings
 from simulator.errors import RunFailure, UserError
-from simulator.plan.abstract_run import prepare_virtual_devices, scaled
+from simulator.plan.abstract_run import planned_threads, prepare_virtual_devices, scaled
 from simulator.plan.machines import Machine
 from simulator.plan.step import Step
 from simulator.simulation.advance import Until
@@ -101,14 +101,16 @@ def this_machine(
     platform = present[0].platform
     if platform != "gpu":
         platform = "cpu"
-        present = present[:cores]
+        present = present[: max(1, cores // planned_threads(config))]
         keep_freed_memory(os.environ)  # as in every run
     used = tuple(present[:devices])
+    threads = 1 if platform == "gpu" else planned_threads(config)
     shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)
     smaller = config.changed(grid={"shape": shape})
-    smaller = smaller.model_copy(update={"devices": DeviceSettings(count=len(used))})
+    settings = DeviceSettings(count=len(used), threads=config.devices.threads)
+    smaller = smaller.model_copy(update={"devices": settings})
     try:
-        cluster = Cluster(discover({}), platform, used)
+        cluster = Cluster(discover({}), platform, used, threads=threads)
         steps = TimedSteps(
             Simulation(smaller, cluster=cluster, inputs=RunInputs(), report=lambda line: None),
             clock,
@@ -127,7 +129,7 @@ def this_machine(
     if platform == "gpu":
         memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
     else:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / cores
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / len(present)
     source = f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
     return Machine(
         "this machine",

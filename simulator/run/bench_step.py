@@ -68,6 +68,7 @@ def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict
         "precision": config.precision,
         "host": platform.node(),
         "devices": len(cluster.devices),
+        "threads": cluster.threads,
         "device": cluster.devices[0].device_kind,
         "processes": cluster.num_processes,
         "transform": simulation.transform.name,
@@ -101,8 +102,9 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
     temporary = costs["temporary"]
     return [
         f"{costs['name']}: {costs['model']}, {' x '.join(map(str, costs['shape']))}, {costs['integrator']}, "
-        f"{costs['precision']} precision, {costs['devices']} {costs['device']} devices of {costs['processes']} "
-        f"processes, {costs['transform']}, kernels {costs['kernels']}, on {costs['host']}",
+        f"{costs['precision']} precision, {costs['devices']} {costs['device']} devices of "
+        f"{costs['threads']} threads in {costs['processes']} processes, {costs['transform']}, kernels "
+        f"{costs['kernels']}, on {costs['host']}",
         f"{'step':18}{ms(step):>10}          median of {len(costs['rounds'])}, "
         f"{ms(costs['fastest'])} to {ms(costs['slowest'])}; "
         f"{costs['points_per_second'] / 1e6:.3g} million points per second and device",

@@ -90,6 +90,7 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
         "platform": cluster.platform,
         "kind": cluster.devices[0].device_kind,
         "count": len(cluster.devices),
+        "threads": cluster.threads,
         "processes": cluster.num_processes,
         "source": cluster.allocation.source,
     }
@@ -156,9 +157,10 @@ def headline(simulation: Simulation) -> str:
     shape = " x ".join(map(str, config.grid.shape))
     devices = len(cluster.devices)
     kind = cluster.devices[0].device_kind
+    threads = f" of {cluster.threads} threads" if cluster.threads > 1 else ""
     processes = f" in {cluster.num_processes} processes" if cluster.num_processes > 1 else ""
     return (
         f"{config.name}: {model_name(config)}, {shape}, {config.precision} precision, "
-        f"{devices} {kind} device{'s' if devices > 1 else ''}{processes}, {transform.name}, "
+        f"{devices} {kind} device{'s' if devices > 1 else ''}{threads}{processes}, {transform.name}, "
         f"kernels {described(transform.kernels, cluster.platform)}"
     )

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from simulator.archive.run_state import CONFIG
 from simulator.cluster.jobscript import SlurmSettings, script_of_job
-from simulator.cluster.queue import needs_sbatch, sbatch
+from simulator.cluster.queue import NodeShape, needs_sbatch, node_shape, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_settings
 from simulator.config.blocks import REMOVES
 from simulator.errors import UserError
@@ -22,6 +23,8 @@ from simulator.run.run_status import look_at, remember_job
 
 SCRIPT = "job.sbatch"
 CORES_PER_GPU = 4
+_TASKS = r"(^|\s)(-n|-c|--ntasks|--cpus-per-|--gpus|--gres)"
+"""Flags of sbatch that say how many tasks, cores or GPUs a job takes."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class PreparedJob:
     folder: Path
     script: str | None
     lines: tuple[str, ...] = ()
+    share: str = ""
+    """What the job uses of its nodes; empty if Slurm does not know the nodes."""
     fresh: bool = True
     """Whether the folder holds no run yet, so that `submit` writes the configuration beside the
     script."""
@@ -78,7 +83,10 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     script = script_of_job(
         config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about
     )
-    return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
+    node = node_shape(resources.partition)
+    known = node is not None and not node.gpus and not re.search(_TASKS, resources.sbatch or "")
+    share = used_cores(resources, node) if node and known else ""
+    return PreparedJob(folder, script, () if fresh else decision.lines, share, fresh)
 
 
 def submit_job(config: RunConfig, job: PreparedJob) -> str:
@@ -101,7 +109,8 @@ def submit_job(config: RunConfig, job: PreparedJob) -> str:
 def wishes(settings: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
     """The resources of a job, and the shell lines of its prologue. `settings`, from configuration and
     command line, overrides the settings of the site; each GPU gets one task and four cores by
-    default."""
+    default. Without GPUs, a number of nodes alone means whole nodes: a task for each socket, with
+    all its cores."""
     merged = site.model_dump(exclude_none=True) | settings.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
@@ -111,7 +120,30 @@ def wishes(settings: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings,
             # Slurm's default is one core for a process, which compiles, writes files and drives the
             # network too
             merged.setdefault("cpus_per_task", CORES_PER_GPU * max(1, gpus // tasks))
+    elif "nodes" in merged and not _divides_nodes(merged):
+        node = node_shape(merged.get("partition"))
+        if node is not None and not node.gpus:
+            sockets = max(1, min(node.sockets, node.cores))
+            merged |= {"tasks_per_node": sockets, "cpus_per_task": node.cores // sockets}
     return SlurmSettings(**merged), prologue
+
+
+def _divides_nodes(resources: Mapping[str, Any]) -> bool:
+    """Whether the resources say how many tasks or cores of a node the job takes."""
+    if re.search(_TASKS, resources.get("sbatch", "")):
+        return True
+    return not resources.keys().isdisjoint(("tasks_per_node", "cpus_per_task"))
+
+
+def used_cores(resources: SlurmSettings, node: NodeShape) -> str:
+    """The share of its nodes' cores that a job uses, in words."""
+    nodes = resources.nodes or 1
+    each = resources.cpus_per_task or 1
+    tasks = nodes * (resources.tasks_per_node or 1)
+    cores = f"{each} core{'s' if each > 1 else ''}"
+    processes = "a process" if tasks == 1 else f"{tasks} processes"
+    where = "the node's" if nodes == 1 else f"the {nodes} nodes'"
+    return f"{processes} of {cores}: {tasks * each} of {where} {nodes * node.cores} cores"
 
 
 def _changes(folder: Path, config: RunConfig) -> list[str]:

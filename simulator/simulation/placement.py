@@ -117,6 +117,7 @@ class Placement:
             kernels="xla" if self.chosen.kernels == "xla" else config.fft.kernels,
             exchange=config.fft.exchange,
             members=self.members,
+            threads=self.cluster.threads,
         )
 
 
@@ -169,13 +170,16 @@ def connect(
     numbers first."""
     processes = allocation.num_processes
     check_devices(config, config.devices.count, processes, members)
+    settings = config.devices
+    cores = usable_cores() if settings.threads == "auto" else 1
     each = most_devices(
-        config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1
+        config, max(cores * processes // members, 1), processes if members == 1 else 1
     )
     return start(
         allocation,
-        platform=config.devices.platform,
-        count=config.devices.count,
+        platform=settings.platform,
+        count=settings.count,
+        threads=settings.threads,
         limit=None if each is None else members * each,
         folder=folder,
         wait=config.run.rendezvous,
@@ -199,6 +203,7 @@ def division_lines(cluster: Cluster, transform: Transform, environ: Mapping[str,
         "platform": f"{cluster.platform} ({', '.join(kinds)})",
         "processes": f"{cluster.num_processes} ({cluster.allocation.source})",
         "devices": f"{len(cluster.devices)}, {per_process} per process",
+        "threads": f"{cluster.threads} per device",
         "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
         "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",
         "transform": transform.name,

@@ -81,6 +81,8 @@ class TransformOptions:
     """Number format in the messages of `evaluate`; whole transforms send full numbers."""
     members: int = 1
     """The devices form this many equal parts; the grid is distributed over each part."""
+    threads: int = 1
+    """The threads of a processor's device, among which native kernels share their work."""
 
 
 def factors(count: int) -> list[tuple[int, int]]:

@@ -134,6 +134,7 @@ class StagedTransform(Transform):
             options.block,
             options.sequential,
             options.exchange,
+            options.threads,
         )
         self.schedule = schedule
         self._of_fields = schedule.of_fields()
@@ -142,6 +143,8 @@ class StagedTransform(Transform):
         self.name += "_native" if self.kernels == "native" else ""
         self.name += f"_block{options.block}" if options.block else ""
         self.name += schedule.low_name if options.sequential else ""
+        # XLA compiles loops for a number of threads, so their programs have names of their own.
+        self.name += f"_{options.threads}_threads" if options.threads > 1 else ""
         self.name += f"_{options.exchange}" if options.exchange != "full" else ""
         self._program = cache(self._make_program)
         # The stages of a step share one program.
@@ -250,7 +253,9 @@ class StagedTransform(Transform):
                 result = pointwise(fields.split(values), points, parameters)
                 full = result.everywhere(values.shape[1:])
                 stacked = stack(full.products) if products.leads else None
-                return stacked, reduce_values(full.maxima, full.means, inside)
+                return stacked, reduce_values(
+                    full.maxima, full.means, inside, self.schedule.reduced_axes
+                )
 
             modes, reduced, values = self.schedule.evaluate(array, local, components, reverse, keep)
             maxima = [reduced.maxima[name] for name in at_a_point.maxima]

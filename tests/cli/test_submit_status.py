@@ -120,6 +120,43 @@ def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cor
 
 
 @pytest.mark.parametrize(
+    ("arguments", "flags", "share"),
+    [
+        ("--nodes 2", "2 32", "4 processes of 32 cores: 128 of the 2 nodes' 128 cores"),
+        ("--nodes 1 --partition small", "1 8", "a process of 8 cores: 8 of the node's 8 cores"),
+        ("", "", "a process of 1 core: 1 of the node's 64 cores"),
+        ("--nodes 2 --tasks-per-node 1", "1", "2 processes of 1 core: 2 of the 2 nodes' 128 cores"),
+        ("--nodes 2 --sbatch=-n4", "", ""),
+        ("--nodes 2 --partition fast", "", ""),
+        ("--nodes 2 --gpus-per-node 4 --partition fast", "4 4", ""),
+        ("--nodes 2 --partition unknown", "", ""),
+    ],
+)
+def test_nodes_of_processors_are_taken_whole(tmp_path, capsys, arguments, flags, share):
+    """A process for each socket of the smallest node, with all its cores."""
+    answers = {
+        "small": "small|8+|1|(null)",
+        "fast": "fast|64|2|gpu:a100:4(S:0-1)",
+        "unknown": "",
+        "": "test*|128|2|(null)\ntest*|64|2|(null)\nsmall|8+|1|(null)",
+    }
+    cases = "".join(
+        f"*--partition={name}*) printf '{answer}\n';;" for name, answer in answers.items() if name
+    )
+    default = answers[""].replace("\n", "\\n")
+    tool(tmp_path / "nothing", "sinfo", f"case \"$*\" in {cases} *) printf '{default}\\n';; esac")
+    assert command("submit", "case.yaml", "--dry-run", *arguments.split()) == 0
+    shown = capsys.readouterr()
+    numbers = [
+        line.partition("=")[2]
+        for line in shown.out.splitlines()
+        if line.startswith(("#SBATCH --ntasks-per-node", "#SBATCH --cpus-per-task"))
+    ]
+    assert numbers == flags.split()
+    assert shown.err.startswith(share) and bool(shown.err) == bool(share)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--nodes", "none"], r"command line: slurm\.nodes: "),

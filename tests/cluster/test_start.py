@@ -115,7 +115,7 @@ def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
 @pytest.mark.spmd
 def test_auto_divides_cores_and_limit_among_local_processes(tmp_path):
     body = """
-        from simulator.cluster import start as module
+        from simulator.cluster import cores as module
         module.usable_cores = lambda: 8
         answer(len(start(discover(os.environ), platform="cpu", limit=5).devices))
     """
@@ -127,7 +127,7 @@ def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_tog
     tmp_path, capfd
 ):
     body = """
-        from simulator.cluster import start as module
+        from simulator.cluster import cores as module
         module.usable_cores = lambda: 2 + 4 * me
         try:
             start(discover(os.environ), platform="cpu", count=3)
@@ -139,6 +139,48 @@ def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_tog
     said = "devices.count: 3 is not a multiple of the 2 processes; it is the total over the whole run, e.g. 2"
     assert run(tmp_path, 2, body) == [[2, [1], said]] * 2
     assert "warning: processes have 1 to 3 devices: each uses 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("devices", "threads", "expected"),
+    [
+        ("count=1, threads=5", 5, 5),  # more than there are cores
+        ("count=1", 6, 6),
+        ("count=3", 2, 6),
+        ("count=8", 1, 8),
+        ("count=2, threads=1", 1, 2),
+        ("limit=1", 6, 6),
+    ],
+)
+def test_the_pool_has_the_threads_of_all_devices(tmp_path, devices, threads: int, expected: int):
+    body = f"""
+        from simulator.cluster import cores as module
+        module.usable_cores = lambda: 6
+        cluster = start(discover({{}}), platform="cpu", {devices})
+        names = [Path(task, "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+        answer([cluster.threads, sum("XLAEigen" in name for name in names), "NPROC" in os.environ])
+    """
+    assert run(tmp_path, 1, body) == [[threads, expected, False]]
+
+
+@pytest.mark.spmd
+def test_local_processes_divide_the_cores_among_their_threads(tmp_path):
+    body = """
+        from simulator.cluster import cores as module
+        module.usable_cores = lambda: 8
+        answer(start(discover(os.environ), platform="cpu", limit=2).threads)
+    """
+    assert run(tmp_path, 2, body) == [4, 4]
+
+
+def test_threads_are_not_for_gpus(monkeypatch):
+    monkeypatch.setattr(start_module, "choose_platform", lambda *_: "gpu")
+    monkeypatch.setattr(start_module, "gpu_ids", lambda _: [0])
+    monkeypatch.setattr(start_module.environment, "apply", lambda *_, **__: None)
+    monkeypatch.setattr(start_module, "_configure", lambda _: None)
+    monkeypatch.setattr(start_module.failure, "install", lambda _: None)
+    with pytest.raises(UserError, match=r"devices.threads: 2 is for processors.*leave the key out"):
+        start_module.start(discover({}), threads=2)
 
 
 def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(tmp_path):

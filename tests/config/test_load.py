@@ -28,7 +28,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path):
         "time": {"integrator": "rk4", "stop": 1.0, "cfl": 0.5},
         "particles": [],
         "precision": "double",
-        "devices": {"platform": "auto", "count": "auto"},
+        "devices": {"platform": "auto", "count": "auto", "threads": "auto"},
         "fft": {
             "backend": "custom_partitioning",
             "decomposition": "auto",

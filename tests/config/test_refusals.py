@@ -73,6 +73,14 @@ ADDED = [
         "devices: {count: all}",
         "4: devices.count: auto or a whole number of at least 1 is needed, not 'all'",
     ),
+    (
+        "devices: {threads: 0}",
+        "4: devices.threads: auto or a whole number of at least 1 is needed, not 0",
+    ),
+    (
+        "devices: {platform: gpu, threads: 4}",
+        "4: devices.threads: is for processors; leave the key out, or set devices.platform: cpu",
+    ),
     ("output: {directory: 5}", "4: output.directory: a path is needed, not 5"),
     ("output: {directory: ''}", "4: output.directory: a path is needed, not an empty one"),
     (

@@ -43,9 +43,9 @@ def config_of(kind: str, *overrides: str) -> RunConfig:
     return load_config(shipped()[kind], ["time.cfl=0.4", *overrides])
 
 
-def reported(config: RunConfig, devices: int) -> int:
+def reported(config: RunConfig, devices: int, threads: int = 1) -> int:
     """Bytes of a device, by XLA, that the loop over steps of a run needs."""
-    cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:devices]))
+    cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:devices]), threads=threads)
     return Memory.of(
         Simulation(config, cluster=cluster, report=lambda _: None).compiled_loop()
     ).total

@@ -53,6 +53,14 @@ def test_the_memory_of_a_step(kind, integrator, devices, precision):
     held_to(kind, integrator, devices, precision)
 
 
+def test_the_memory_of_a_device_of_several_threads() -> None:
+    one, four = (
+        config("navier_stokes", "rk4", "double", "grid.shape=24,20,18", f"devices.threads={n}")
+        for n in (1, 4)
+    )
+    assert Step(four).memory == reported(four, 1, threads=4) > Step(one).memory
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["custom_partitioning", "jaxdecomp"])
 def test_the_memory_of_other_transforms(backend):

@@ -77,6 +77,21 @@ def test_the_same_run_on_many_devices(one_device, tmp_path):
     assert_alike(run, one_device)
 
 
+def test_the_same_bits_on_any_number_of_threads(one_device, tmp_path):
+    """Fields, diagnostics and spectra of a whole run on one device."""
+    for threads in (1, 5):
+        run = tmp_path / f"{threads}"
+        case = one_device.parent / "case.yaml"
+        assert simulate(case, run, "devices.count=1", f"devices.threads={threads}") == 0
+        devices = open_run(run).provenance["devices"]
+        assert (devices["count"], devices["threads"]) == (1, threads)
+        assert largest_difference(run, one_device) == 0
+        for name, values in table(run).items():
+            assert values.tobytes() == table(one_device)[name].tobytes(), name
+        spectra = open_run(run).spectra["kinetic_energy"]
+        assert np.array_equal(spectra, open_run(one_device).spectra["kinetic_energy"])
+
+
 @pytest.fixture(scope="module")
 def two_processes(one_device):
     """Two processes with two devices each, through the command line."""
@@ -108,10 +123,11 @@ def test_the_same_run_on_two_processes(one_device, two_processes):
             "p00000.h5",
             "p00001.h5",
         ]
-    assert open_run(run).provenance["devices"] | {"kind": ""} == {
+    assert open_run(run).provenance["devices"] | {"kind": "", "threads": 1} == {
         "platform": "cpu",
         "kind": "",
         "count": 4,
+        "threads": 1,
         "processes": 2,
         "source": "explicit",
     }

@@ -30,8 +30,9 @@ DEVICES = (1, 2, 3, 4, 8)
 FIELDS = ("real", "real, every mode", "complex, every mode", "complex")
 PRECISIONS = ("double", "single")
 BLOCKS = (None, 2)
-KERNELS = ("native", "xla", "gpu", "gpu in blocks")
+KERNELS = ("native", "native in threads", "xla", "gpu", "gpu in blocks")
 """The last two: what a GPU runs, whole fields or blocks, on processors."""
+THREADS = 3
 BOX = (2 * np.pi, 3.0, 1.5)
 
 
@@ -57,11 +58,15 @@ class Case:
 
     @property
     def works(self) -> bool:
-        if (self.kernels == "native" and native.missing()) or BACKENDS[self.plan[0]].missing():
+        if (self.is_native and native.missing()) or BACKENDS[self.plan[0]].missing():
             return False
         return bool(candidates(self.modes, self.devices, *self.plan)) and not (
             (self.block or self.kernels not in ("auto", "xla")) and self.plan[0] == "jaxdecomp"
         )
+
+    @property
+    def is_native(self) -> bool:
+        return self.kernels.startswith("native")
 
     @property
     def on_gpu(self) -> bool:
@@ -104,12 +109,11 @@ def pairwise(cases: list[Case]) -> list[Case]:
 @cache
 def transform(case: Case, exchange: str = "full") -> Transform:
     choice = candidates(case.modes, case.devices, *case.plan)[0]
-    gpu = (
-        {"platform": "gpu", "kernels": "xla", "sequential": "blocks" in case.kernels}
-        if case.on_gpu
-        else {}
-    )
-    options = {"kernels": case.kernels, "block": case.block, "exchange": exchange, **gpu}
+    options = {"kernels": case.kernels, "block": case.block, "exchange": exchange}
+    if case.on_gpu:
+        options |= {"platform": "gpu", "kernels": "xla", "sequential": "blocks" in case.kernels}
+    if case.is_native:
+        options |= {"kernels": "native", "threads": THREADS if "threads" in case.kernels else 1}
     return build(case.modes, choice, jax.devices()[: case.devices], case.dtype, **options)
 
 

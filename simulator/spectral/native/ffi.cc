@@ -10,6 +10,7 @@
 
 #include "dispatch.h"
 #include "order.h"
+#include "threads.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -40,7 +41,8 @@ ffi::Error wrong(const std::string &what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, "native transform: " + what);
 }
 
-ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const int64_t> geometry, double scale) {
+ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingRets made,
+                 ffi::Span<const int64_t> geometry, double scale) {
   if (geometry.size() != simulator::GEOMETRY_LENGTH) return wrong("a geometry of another version");
   simulator::Stage stage;
   std::copy(geometry.begin(), geometry.end(), reinterpret_cast<index *>(&stage.geometry));
@@ -80,12 +82,22 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
   }
   ffi::AnyBuffer scratch = **made.get<ffi::AnyBuffer>(targets);
   const index needed = is_double ? simulator::scratch_bytes<double>(g) : simulator::scratch_bytes<float>(g);
-  if (index(scratch.size_bytes()) < needed) return wrong("too little scratch memory");
+  // Each thread works in scratch memory of its own.
+  const index threads = index(scratch.size_bytes()) / needed;
+  if (!threads) return wrong("too little scratch memory");
   stage.scale = scale;
   stage.source = from;
   stage.target = to;
-  stage.scratch = static_cast<char *>(scratch.untyped_data());
-  if (stage.components > 0) (is_double ? simulator::runner<double>() : simulator::runner<float>())(stage);
+  const index pieces = is_double ? simulator::pieces<double>(g) : simulator::pieces<float>(g);
+  const auto run = is_double ? simulator::runner<double>() : simulator::runner<float>();
+  std::vector<char> used(threads, false);
+  simulator::share(pool, threads, stage.components * g.planes * pieces, [&](index begin, index end, index worker) {
+    simulator::Stage part = stage;
+    part.begin = begin, part.end = end, part.follows = used[worker];
+    part.scratch = static_cast<char *>(scratch.untyped_data()) + worker * needed;
+    run(part);
+    used[worker] = true;
+  });
   return ffi::Error::Success();
 }
 
@@ -349,6 +361,7 @@ ffi::Error blank(ffi::RemainingRets, int64_t) { return ffi::Error::Success(); }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_stage, stage,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<ffi::Span<const int64_t>>("geometry")

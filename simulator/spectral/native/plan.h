@@ -59,11 +59,14 @@ struct Geometry {
 };
 constexpr int GEOMETRY_LENGTH = sizeof(Geometry) / sizeof(index);
 
+// A stage consists of `units` independent pieces of work; each call transforms the units from `begin` to `end`.
 struct Stage {
   Geometry geometry;
   double scale;
   index components;
   index start;
+  index begin, end;
+  bool follows;  // an earlier call of this stage has used the same scratch memory
   void *const *source;  // one array for each message
   void *const *target;
   char *scratch;
@@ -145,8 +148,17 @@ struct Advance {
   bool lost;                  // whether a position is not finite
 };
 
-// Bytes of scratch memory that a stage needs.
+// Bytes of scratch memory that a call of a stage needs.
 template <class T> index scratch_bytes(const Geometry &geometry);
+
+// The units of a plane: 1 with two transformed axes, else the tiles of lines, or pairs of tiles of real lines. A last
+// tile that overlaps the one before it belongs to the same unit.
+template <class T> index pieces(const Geometry &g) {
+  if (g.axes == 2) return 1;
+  const index lines = g.to_points ? g.second_modes : g.second_points;
+  const index count = lines * index(sizeof(T)) / (CELL_BYTES * (g.real ? 2 : 1));
+  return count > 1 ? count : 1;
+}
 
 }  // namespace simulator
 

@@ -48,12 +48,16 @@ template <class T> struct Arranged {
   }
 };
 
-// Sets the padding of messages to zero: the lines from `extent` on along the split axis, in all planes of the block.
-// `from` is the offset of the first number that the stage writes.
-template <class T> static void clear_padding(const Stage &stage, const Arranged<T> &target, index extent, index from) {
+// Sets the padding of messages to zero: the lines beyond the extent of the split axis, in all planes of the block.
+template <class T> static void clear_padding(const Stage &stage) {
   const Geometry &g = stage.geometry;
-  const Side &side = target.side;
+  const Side &side = g.target;
+  const Arranged<T> target(side, stage.target);
+  const index first = g.to_points ? g.first_points : g.first_modes, second = g.to_points ? g.second_points : g.second_modes;
+  const index extent = side.split == g.first ? first : second;
   if (side.split == simulator::NONE || side.messages * target.local == extent) return;
+  // The offset of the first number that the stage writes.
+  const index from = g.start_in == 2 ? stage.start * target.stride[g.start_axis] : 0;
   index other = 3 - side.split - g.block, lines = 0;
   for (int i = 0; i < 3; ++i)
     if (side.order[i] == other) lines = side.extents[i];
@@ -104,6 +108,7 @@ template <class T> class Runner {
     plane = reinterpret_cast<T *>(at + (-reinterpret_cast<index>(at) & 63));
   }
 
+  // Transforms the units of the stage from `stage.begin` to `stage.end`.
   void run() {
     const bool two = g.axes == 2;
     const index rows_in = g.to_points ? g.first_modes : g.first_points;
@@ -119,71 +124,73 @@ template <class T> class Runner {
     const index line_out = across_out ? (two ? g.first : g.second) : (two ? g.second : g.first);
     source.table(line_in, across_in ? lanes_in : rows_in, offsets[0], buffers[0]);
     target.table(line_out, line_out == g.first ? rows_out : lanes_out, offsets[1], buffers[1]);
-    if (target.side.split != simulator::NONE)
-      clear_padding<T>(stage, target, target.side.split == g.first ? rows_out : lanes_out, start_out);
-    if (two && g.to_points) clear_gaps(rows_out);
+    if (two && g.to_points && !stage.follows) clear_gaps(rows_out);
     const index source_lines = across_in ? lanes_in : rows_in, source_bytes = g.source.extents[2] * bytes_of(g.source);
     const index target_lines = line_out == g.first ? rows_out : lanes_out;
     const index target_bytes = g.target.extents[2] * bytes_of(g.target);
     const index pairs = g.real && g.first == simulator::Z ? 2 : 1;
     const index tiles_in = (tile_count<T>(lanes_in) + pairs - 1) / pairs;
-    for (index c = 0; c < stage.components; ++c)
-      for (index p = 0; p < g.planes; ++p) {
-        from = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
-        to = {offsets[1], buffers[1], start_out + c * target.component + p * target.stride[g.block], nullptr};
-        // Prefetches the lines of the source in the next plane, and the lines of the target: in this plane if there
-        // are two passes over it, else in the next plane.
-        Lines<T> next = from, written = to;
-        next.plane += p + 1 < g.planes ? source.stride[g.block] : source.component - (g.planes - 1) * source.stride[g.block];
-        if (!two) written.plane += target.stride[g.block];
-        const bool more = p + 1 < g.planes || c + 1 < stage.components;
-        index part = 0;
-        auto ahead = [&] {
-          if (more && g.source.complex_values) fetch<false>(next, source_lines, source_bytes, part, tiles_in);
-          if ((two || p + 1 < g.planes) && g.target.complex_values)
-            fetch<true>(written, target_lines, target_bytes, part, tiles_in);
-          ++part;
-        };
-        if (!two) {
-          for_tiles(lanes_in, g.real, [&](index lane, index other, index lanes) {
-            ahead();
-            gather(across_in, lane, other, lanes);
-            scatter(across_out, lane, other, lanes, transformed(first), g.first_points, g.first_modes, g.real);
-          });
-          continue;
-        }
-        const bool real_first = g.real && g.first == simulator::Z, real_second = g.real && g.second == simulator::Z;
-        const index length = g.to_points && real_second ? g.second_modes : g.second_points;
-        for_tiles(lanes_in, real_first, [&](index lane, index other, index lanes) {
+    for (index unit = stage.begin; unit < stage.end;) {
+      const index pieces = simulator::pieces<T>(g), number = unit / pieces, c = number / g.planes, p = number % g.planes;
+      // Of this plane: all pieces, or those up to the stage's end.
+      const index piece = unit % pieces, end = stage.end - unit < pieces - piece ? piece + stage.end - unit : pieces;
+      unit += end - piece;
+      from = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
+      to = {offsets[1], buffers[1], start_out + c * target.component + p * target.stride[g.block], nullptr};
+      // Prefetches the lines of the source in the next plane, and the lines of the target: in this plane if there
+      // are two passes over it, else in the next plane.
+      Lines<T> next = from, written = to;
+      next.plane += p + 1 < g.planes ? source.stride[g.block] : source.component - (g.planes - 1) * source.stride[g.block];
+      if (!two) written.plane += target.stride[g.block];
+      const bool more = p + 1 < g.planes || c + 1 < stage.components;
+      index part = piece * tiles_in / pieces;
+      auto ahead = [&] {
+        if (more && g.source.complex_values) fetch<false>(next, source_lines, source_bytes, part, tiles_in);
+        if ((two || p + 1 < g.planes) && g.target.complex_values)
+          fetch<true>(written, target_lines, target_bytes, part, tiles_in);
+        ++part;
+      };
+      if (!two) {
+        const index tiles = tile_count<T>(lanes_in), each = g.real ? 2 : 1;
+        for_tiles(lanes_in, g.real, piece * each, end == pieces ? tiles : end * each, [&](index lane, index other, index lanes) {
           ahead();
           gather(across_in, lane, other, lanes);
-          const Rows across = real_second ? all(lanes_in) : g.to_points ? modes(g.second_modes, g.second_points) : all(lanes_in);
-          T *found = transformed(first);
-          if (!real_first) {
-            transpose_tile<T>(found, rows_of_result(rows_out), lane, lanes, plane, across, length);
-            return;
-          }
-          T *a = tiles[0] == found ? tiles[1] : tiles[0], *b = tiles[2];
-          unpack_pair<T>(found, a, b, g.first_modes, g.first_points, re, im, g.doubled ? T(1) : T(0.5));
-          transpose_tile<T>(a, all(g.first_modes), lane, lanes, plane, across, length);
-          if (other != lane) transpose_tile<T>(b, all(g.first_modes), other, lanes, plane, across, length);
+          scatter(across_out, lane, other, lanes, transformed(first), g.first_points, g.first_modes, g.real);
         });
-        index number = 0;
-        for_tiles(rows_out, real_second, [&](index lane, index other, index lanes) {
-          const T *tile = plane + number * length * CELL;
-          T *found;
-          if (real_second) {
-            const T *next = other == lane ? tile : tile + length * CELL;
-            pack_pair<T>(tile, next, tiles[1], g.second_modes, g.second_points, re, im, weight());
-            found = transform<T>(second, tiles[1], tiles[0], tiles[1]);
-            number += 2;
-          } else {
-            found = transform<T>(second, tile, tiles[0], tiles[1]);
-            number += 1;
-          }
-          scatter(across_out, lane, other, lanes, found, g.second_points, g.second_modes, real_second);
-        });
+        continue;
       }
+      const bool real_first = g.real && g.first == simulator::Z, real_second = g.real && g.second == simulator::Z;
+      const index length = g.to_points && real_second ? g.second_modes : g.second_points;
+      for_tiles(lanes_in, real_first, 0, tile_count<T>(lanes_in), [&](index lane, index other, index lanes) {
+        ahead();
+        gather(across_in, lane, other, lanes);
+        const Rows across = real_second ? all(lanes_in) : g.to_points ? modes(g.second_modes, g.second_points) : all(lanes_in);
+        T *found = transformed(first);
+        if (!real_first) {
+          transpose_tile<T>(found, rows_of_result(rows_out), lane, lanes, plane, across, length);
+          return;
+        }
+        T *a = tiles[0] == found ? tiles[1] : tiles[0], *b = tiles[2];
+        unpack_pair<T>(found, a, b, g.first_modes, g.first_points, re, im, g.doubled ? T(1) : T(0.5));
+        transpose_tile<T>(a, all(g.first_modes), lane, lanes, plane, across, length);
+        if (other != lane) transpose_tile<T>(b, all(g.first_modes), other, lanes, plane, across, length);
+      });
+      index row = 0;
+      for_tiles(rows_out, real_second, 0, tile_count<T>(rows_out), [&](index lane, index other, index lanes) {
+        const T *tile = plane + row * length * CELL;
+        T *found;
+        if (real_second) {
+          const T *next = other == lane ? tile : tile + length * CELL;
+          pack_pair<T>(tile, next, tiles[1], g.second_modes, g.second_points, re, im, weight());
+          found = transform<T>(second, tiles[1], tiles[0], tiles[1]);
+          row += 2;
+        } else {
+          found = transform<T>(second, tile, tiles[0], tiles[1]);
+          row += 1;
+        }
+        scatter(across_out, lane, other, lanes, found, g.second_points, g.second_modes, real_second);
+      });
+    }
   }
 
  private:
@@ -193,10 +200,10 @@ template <class T> class Runner {
   Rows rows_of_result(index rows) const { return g.to_points ? all(rows) : modes(g.first_modes, g.first_points); }
   T weight() const { return g.doubled ? T(1) : T(0.5); }
 
-  // Calls visit(lane, lane of the partner, lanes) for all tiles, or pairs of tiles, of an axis.
-  template <class Visit> static void for_tiles(index extent, bool pairs, Visit visit) {
+  // Calls visit(lane, lane of the partner, lanes) for the tiles, or pairs of tiles, of an axis from `begin` to `end`.
+  template <class Visit> static void for_tiles(index extent, bool pairs, index begin, index end, Visit visit) {
     const index count = tile_count<T>(extent), lanes = extent < L::CELL ? extent : L::CELL;
-    for (index i = 0; i < count; i += pairs ? 2 : 1) {
+    for (index i = begin; i < end; i += pairs ? 2 : 1) {
       const index next = pairs && i + 1 < count ? i + 1 : i;
       visit(tile_start<T>(i, extent), tile_start<T>(next, extent), lanes);
     }
@@ -289,6 +296,7 @@ template <class T> class Runner {
 
 template <class T> static void run(const Stage &stage) {
   const Geometry &g = stage.geometry;
+  if (stage.begin == 0) clear_padding<T>(stage);
   const Fourier<T> &first = simulator::fourier<T>(g.first_points);
   Runner<T>(stage, first, g.axes == 2 ? simulator::fourier<T>(g.second_points) : first).run();
 }

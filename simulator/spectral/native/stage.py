@@ -87,6 +87,8 @@ class Form:
     """`start` is a position in the source (1), or in the target, which is filled in part (2), or is
     unused (0)."""
     scale: float = 1.0
+    threads: int = 1
+    """The most threads of XLA's pool that share the planes of the stage."""
     dtype: str = field(default="float64")  # Type of real values.
 
     @property
@@ -158,7 +160,8 @@ def _call(*operands: jax.Array, form: Form) -> Sequence[jax.Array]:
     geometry, count = form.geometry(), form.target.messages
     components = form.source.components(operands[0])
     result = jax.ShapeDtypeStruct(form.target.array(components), form.dtype_of(form.target))
-    scratch = load().scratch_bytes(geometry, form.dtype == "float64")
+    # Every thread works in memory of its own.
+    scratch = form.threads * load().scratch_bytes(geometry, form.dtype == "float64")
     results = [*[result] * count, jax.ShapeDtypeStruct((scratch,), np.uint8)]
     first = form.source.messages + 1
     aliases = {first + i: i for i in range(count)} if form.fills else None

@@ -39,6 +39,9 @@ class Native(Processors):
     call each."""
 
     cache: ClassVar[int] = 1 << 20
+    shared: ClassVar[int] = 2 << 20
+    """Bytes of a block for each of several threads: in larger blocks the threads wait for one
+    another less often."""
 
     @classmethod
     def order_of(cls, plan: Decomposition) -> str:
@@ -54,7 +57,16 @@ class Native(Processors):
     def of_fields(self) -> Self:
         return replace(self, linear=True, exchange="full")
 
+    @property
+    def reduced_axes(self) -> tuple[int, ...]:
+        """The axes of a plane: the sum over planes then has one order, whatever the number of
+        planes in a block, and so whatever the number of threads."""
+        block = self.values_order.index(self.plan.stages[0].block)
+        return tuple(axis for axis in range(3) if axis != block)
+
     def planes_in(self, memory: int, stage: int, components: int) -> int:
+        """The threads share the planes of a block."""
+        memory = memory if self.threads == 1 else self.shared * self.threads
         planes = super().planes_in(memory, stage, components)
         return max(LANES, planes // LANES * LANES) if is_flat(self.layout.grid) else planes
 
@@ -110,6 +122,7 @@ class Native(Processors):
             start_in=start_in,
             # The coefficients are means: the first stage applies the 1/N of all axes.
             scale=1.0 / grid.points if first and forward else 1.0,
+            threads=self.threads,
             dtype=self.dtype.name,
         )
 
@@ -256,7 +269,7 @@ class PointBlocks:
             parts = tuple(values[first : first + count] for first, count in keep)
             return like(products, values), reduced, parts, block.start
 
-        products, reduced, parts, _ = jax.eval_shape(at_points, messages, jnp.int32(0))
+        products, by_plane, parts, _ = jax.eval_shape(at_points, messages, jnp.int32(0))
         count = 0 if products is None else products.shape[0]
 
         @jax.checkpoint
@@ -271,19 +284,40 @@ class PointBlocks:
         def body(carry: Visited, number: jax.Array) -> tuple[Visited, None]:
             into, reduced, kept = carry
             into, of_block, parts, start = visit(into, number, messages)
+            reduced = self.joined(reduced, of_block, start)
             pairs = zip(kept, parts, strict=True)
             kept = tuple(
                 lax.dynamic_update_slice_in_dim(array, part, start, axis=self.axis)
                 for array, part in pairs
             )
-            return (into, reduced.joined(of_block), kept), None
+            return (into, reduced, kept), None
 
         empty = blanks(self.to_messages, count) if count else ()
         kept: Arrays = ()
         for number, part in enumerate(parts, len(empty)):
             shape = (*part.shape[: self.axis], self.every, *part.shape[self.axis + 1 :])
             kept += (blank(shape, part.dtype, number),)
-        return lax.scan(body, (empty, reduced.start(), kept), numbers)[0]
+        (into, reduced, kept), _ = lax.scan(body, (empty, self.unvisited(by_plane), kept), numbers)
+        return into, reduced.over_planes(), kept
+
+    def unvisited(self, of_block: Reductions) -> Reductions:
+        """The identity element of the reductions of every plane."""
+
+        def of_every_plane(part: jax.Array) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((self.every,), part.dtype)
+
+        return jax.tree.map(of_every_plane, of_block).start()
+
+    def joined(self, reduced: Reductions, of_block: Reductions, start: jax.Array) -> Reductions:
+        """The reductions of every plane, with those of a block's planes from `start` on."""
+
+        def planes(array: jax.Array) -> jax.Array:
+            return lax.dynamic_slice_in_dim(array, start, self.size)
+
+        def put(array: jax.Array, part: jax.Array) -> jax.Array:
+            return lax.dynamic_update_slice_in_dim(array, part, start, axis=0)
+
+        return jax.tree.map(put, reduced, jax.tree.map(planes, reduced).joined(of_block))
 
     def visited_for_reverse(self, messages: Arrays, pointwise: Pointwise) -> Visited:
         """`visited`, to be differentiated in reverse mode only: the reverse visits the blocks as
@@ -339,7 +373,8 @@ class PointBlocks:
             if sent:
                 (products,) = run(from_messages, sent, block.start)
                 products = jnp.where(block.fresh, products, 0)
-            of_values, *of_parameters = back((products, reduced))
+            of_planes = jax.tree.map(lambda total: jnp.broadcast_to(total, (self.size,)), reduced)
+            of_values, *of_parameters = back((products, of_planes))
             into = run(from_values, (of_values,), block.start, into)
             return (into, jax.tree.map(jnp.add, totals, of_parameters)), None
 

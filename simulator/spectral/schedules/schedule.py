@@ -42,6 +42,13 @@ class Reductions(NamedTuple):
         maxima = jax.tree.map(jnp.maximum, self.maxima, other.maxima)
         return Reductions(maxima, jax.tree.map(jnp.add, self.sums, other.sums))
 
+    def over_planes(self) -> "Reductions":
+        """The reductions over all planes, from those of every plane."""
+        # Otherwise XLA joins the sums over planes with those in planes if there is only one block.
+        maxima, sums = lax.optimization_barrier((self.maxima, self.sums))
+        maxima = {k: v.max() for k, v in maxima.items()}
+        return Reductions(maxima, {k: v.sum() for k, v in sums.items()})
+
 
 NOTHING = Reductions({}, {})
 
@@ -56,12 +63,15 @@ Ranges = Sequence[tuple[int, int]]
 
 
 def reduce_values(
-    maxima: dict[str, jax.Array], sums: dict[str, jax.Array], inside: jax.Array
+    maxima: dict[str, jax.Array],
+    sums: dict[str, jax.Array],
+    inside: jax.Array,
+    axes: tuple[int, ...] | None = None,
 ) -> Reductions:
-    """Reductions of a block's values over the points where `inside`."""
+    """Reductions of a block's values over the points where `inside`, along all axes or `axes`."""
     maxima = {k: lax.stop_gradient(v) for k, v in maxima.items()}
-    maxima = {k: jnp.where(inside, v, -jnp.inf).max() for k, v in maxima.items()}
-    return Reductions(maxima, {k: jnp.where(inside, v, 0).sum() for k, v in sums.items()})
+    maxima = {k: jnp.where(inside, v, -jnp.inf).max(axes) for k, v in maxima.items()}
+    return Reductions(maxima, {k: jnp.where(inside, v, 0).sum(axes) for k, v in sums.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +89,8 @@ class DeviceSchedule:
     """Whether memory is saved at the cost of time (`run.memory: low`)."""
     exchange: Kind = "full"
     """The number format of messages."""
+    threads: int = 1
+    """The threads of the device."""
     linear: bool = False
     """Whether JAX transposes the transform, so that no value may depend on another one's values
     other than linearly: not for the order of exchanges, and not to fill memory."""
@@ -94,6 +106,11 @@ class DeviceSchedule:
     @property
     def values_order(self) -> str | None:
         """The memory order of values that `evaluate` keeps; None if it cannot keep values."""
+        return None
+
+    @property
+    def reduced_axes(self) -> tuple[int, ...] | None:
+        """The axes of a block along which `pointwise` reduces values; None: all axes."""
         return None
 
     def of_fields(self) -> Self:

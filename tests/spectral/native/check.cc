@@ -176,6 +176,11 @@ template <class T> static bool right(const Geometry &g) {
   stage.target = target.pointers.data();
   std::unique_ptr<char[]> scratch(new char[simulator::scratch_bytes<T>(g)]);
   stage.scratch = scratch.get();
+  // In parts, as the threads of a device share them.
+  const index units = components * g.planes * simulator::pieces<T>(g), cut = any(0, units);
+  stage.begin = 0, stage.end = cut, stage.follows = false;
+  simulator::runner<T>()(stage);
+  stage.begin = cut, stage.end = units, stage.follows = true;
   simulator::runner<T>()(stage);
 
   const index rows_in = g.to_points ? g.first_modes : g.first_points, rows_out = g.to_points ? g.first_points : g.first_modes;

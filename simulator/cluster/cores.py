@@ -1,0 +1,51 @@
+"""Divides the cores of a process among its virtual devices, and sets the size of XLA's pool of
+threads."""
+
+import contextlib
+import os
+from collections.abc import Iterator, MutableMapping
+from typing import Literal
+
+from simulator.cluster.allocation import Allocation
+from simulator.cluster.hardware import usable_cores
+
+POOL = "NPROC"
+"""XLA's CPU client reads the size of its pool from this variable when it starts."""
+
+Threads = int | Literal["auto"]
+
+
+def cores_of(allocation: Allocation) -> int:
+    """The number of cores that this process may use: those that Slurm bound it to, or its share of
+    the cores of a host with several local processes."""
+    cores = usable_cores()
+    if allocation.cores is not None:
+        return min(cores, allocation.cores)
+    return max(1, cores // allocation.local_processes)
+
+
+def devices_of(allocation: Allocation, limit: int | None) -> int:
+    """The number of virtual devices of this process by default: one per core, of `limit` devices of
+    all processes."""
+    cores = cores_of(allocation)
+    return min(cores, max(1, limit // allocation.num_processes)) if limit else cores
+
+
+def threads_of(allocation: Allocation, devices: int, threads: Threads) -> int:
+    """The number of threads of each of a process's virtual devices; `auto` divides the cores among
+    the devices."""
+    return max(1, cores_of(allocation) // devices) if threads == "auto" else threads
+
+
+@contextlib.contextmanager
+def pool_of(threads: int, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """JAX's CPU backend, if it starts in this context, gets a pool of `threads` threads."""
+    before = environ.get(POOL)
+    environ[POOL] = str(threads)
+    try:
+        yield
+    finally:
+        if before is None:
+            del environ[POOL]
+        else:
+            environ[POOL] = before
