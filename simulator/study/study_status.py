@@ -102,8 +102,11 @@ def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if state is not None and state.state == "finished":
         return MemberStatus(MemberState.DONE, state, f"t = {state.time:g}, step {state.step}")
-    unended = record is not None and record.code is None
-    if unended and process_lives(record.host, record.pid, record.job_id):
+    if (
+        record is not None
+        and record.code is None
+        and process_lives(record.host, record.pid, record.job_id)
+    ):
         return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if queued is not None:
         return MemberStatus(MemberState.QUEUED, state, f"job {queued}")

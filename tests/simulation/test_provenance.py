@@ -78,7 +78,7 @@ def test_commit_and_changes_of_the_checkout_or_none(tmp_path, monkeypatch):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "one")
     state = git_state(package)
-    assert len(state["commit"]) == 40 and not state["dirty"]
+    assert state and len(state["commit"]) == 40 and not state["dirty"]
     (package / "__init__.py").write_text("changed = 1\n")
     assert git_state(package) == state | {"dirty": True, "changed": ["package/__init__.py"]}
     tool(
