@@ -31,21 +31,17 @@ def devices_of(allocation: Allocation, limit: int | None) -> int:
     return min(cores, max(1, limit // allocation.num_processes)) if limit else cores
 
 
-def threads_of(allocation: Allocation, devices: int, threads: Threads) -> int:
-    """The number of threads of each of a process's virtual devices; `auto` divides the cores among
-    the devices."""
-    return max(1, cores_of(allocation) // devices) if threads == "auto" else threads
-
-
 @contextlib.contextmanager
-def pool_of(threads: int, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """JAX's CPU backend, if it starts in this context, gets a pool of `threads` threads."""
+def pool_of(threads: int | None, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """JAX's CPU backend, if it starts in this context, gets a pool of `threads` threads; with None
+    one for each core."""
     before = environ.get(POOL)
-    environ[POOL] = str(threads)
+    if threads is not None:
+        environ[POOL] = str(threads)
     try:
         yield
     finally:
-        if before is None:
-            del environ[POOL]
-        else:
+        if before is not None:
             environ[POOL] = before
+        elif threads is not None:
+            del environ[POOL]

@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.cluster import environment, failure, meeting, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
-from simulator.cluster.cores import Threads, devices_of, pool_of, threads_of
+from simulator.cluster.cores import Threads, devices_of, pool_of
 from simulator.cluster.environment import Environment
 from simulator.cluster.hardware import (
     SETUP,
@@ -171,12 +171,11 @@ def start(
     """Starts JAX according to the allocation and returns the cluster.
 
     count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the
-    CPU one virtual device per core. threads: of each virtual device; `auto` divides the cores among
-    the devices. limit: the number of devices that the layout can use, for `auto` on the CPU. folder:
-    the shared run folder, created if missing, in which the processes of a step find each other.
-    wait: seconds for which the processes wait for one another (`run.rendezvous`; see
-    `meeting.patience`). report: called with each warning, on process 0 or on the process that the
-    warning concerns.
+    CPU one virtual device per core. threads: of each virtual device; `auto` is one. limit: the
+    number of devices that the layout can use, for `auto` on the CPU. folder: the shared run folder,
+    created if missing, in which the processes of a step find each other. wait: seconds for which
+    the processes wait for one another (`run.rendezvous`; see `meeting.patience`). report: called
+    with each warning, on process 0 or on the process that the warning concerns.
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
     connected. This function also makes the settings of JAX on which all parts rely (double
@@ -211,13 +210,12 @@ def start(
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", local)
     try:
-        with pool_of(local * threads_of(allocation, local, threads)):
+        with pool_of(None if threads == "auto" else local * threads):
             present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
     except RuntimeError as error:
         raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
     used = _select(allocation, present, each, limit, chosen, report)
-    local = len(used) // allocation.num_processes
-    threads = 1 if chosen == "gpu" else threads_of(allocation, local, threads)
+    threads = 1 if threads == "auto" else threads
     cluster = Cluster(allocation, chosen, used, changes, threads, claim)
     if cluster.num_processes > 1:
         with _silent_stdout():  # Gloo prints a line for every group of devices that it connects

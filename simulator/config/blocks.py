@@ -172,8 +172,8 @@ class DeviceSettings(Settings):
     devices."""
     threads: AutoOrCount = "auto"
     """Number of threads of each device on the CPU, which share the work of native kernels and of
-    XLA's loops; with a number, a process has one device unless count says otherwise. auto divides
-    the cores of a process among its devices. The results do not depend on it."""
+    XLA's loops; with a number, a process has one device unless count says otherwise. auto: one. The
+    results do not depend on it."""
 
     @model_validator(mode="after")
     def _threads_of_processors(self) -> Self:

@@ -145,32 +145,19 @@ def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_tog
     ("devices", "threads", "expected"),
     [
         ("count=1, threads=5", 5, 5),  # more than there are cores
-        ("count=1", 6, 6),
-        ("count=3", 2, 6),
-        ("count=8", 1, 8),
-        ("count=2, threads=1", 1, 2),
-        ("limit=1", 6, 6),
+        ("count=2, threads=3", 3, 6),
+        ("count=1, threads=1", 1, 1),
+        ("limit=1, threads=4", 4, 4),
+        ("count=9", 1, 9),
     ],
 )
 def test_the_pool_has_the_threads_of_all_devices(tmp_path, devices, threads: int, expected: int):
     body = f"""
-        from simulator.cluster import cores as module
-        module.usable_cores = lambda: 6
         cluster = start(discover({{}}), platform="cpu", {devices})
         names = [Path(task, "comm").read_text() for task in Path("/proc/self/task").iterdir()]
         answer([cluster.threads, sum("XLAEigen" in name for name in names), "NPROC" in os.environ])
     """
     assert run(tmp_path, 1, body) == [[threads, expected, False]]
-
-
-@pytest.mark.spmd
-def test_local_processes_divide_the_cores_among_their_threads(tmp_path):
-    body = """
-        from simulator.cluster import cores as module
-        module.usable_cores = lambda: 8
-        answer(start(discover(os.environ), platform="cpu", limit=2).threads)
-    """
-    assert run(tmp_path, 2, body) == [4, 4]
 
 
 def test_threads_are_not_for_gpus(monkeypatch):
