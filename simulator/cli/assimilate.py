@@ -1,6 +1,7 @@
 """`simulator assimilate`: recovers a flow from observations."""
 
 import argparse
+from pathlib import Path
 
 from simulator.cli.parser import PROCESSES, arg, command, overrides
 from simulator.errors import UserError
@@ -26,15 +27,15 @@ def assimilate_command(args: argparse.Namespace) -> int:
         raise UserError(
             "assimilate: needs the package optax: pip install 'simulator[learn]'"
         ) from None
-    from simulator.learn.assimilation import open_assimilation
+    from simulator.learn.assimilation import Assimilating, check_assimilation, open_assimilation
     from simulator.run.command import allocated, launched
 
     with allocated(args) as allocation:
         task = open_assimilation(args.file, args.overrides, args.output)
+        check_assimilation(task, allocation.num_processes if allocation else args.processes)
         if allocation is None:
             return launched(args.arguments, args.processes, task.settings.output)
         from simulator.cluster.failure import describe
-        from simulator.learn.assimilation import Assimilating
         from simulator.run.log import RunLog
         from simulator.run.progress import typed
         from simulator.run.signals import SignalFlags
@@ -43,7 +44,7 @@ def assimilate_command(args: argparse.Namespace) -> int:
         from simulator.words import short
 
         log = RunLog(quiet=allocation.process_id > 0)
-        cluster = connect(task.config, allocation)
+        cluster = connect(task.config, allocation, Path(task.settings.output))
         with SignalFlags(name=describe(allocation.process_id, allocation.num_processes)) as signals:
             code = Assimilating(task, cluster, log, signals).run(args.overwrite)
         if code == 0 and cluster.is_first:

@@ -34,7 +34,7 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import dump_yaml, path_of
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
-from simulator.learn.background import BackgroundSettings, background
+from simulator.learn.background import BackgroundSettings, background, uncertain_fields
 from simulator.learn.kalman import Filter
 from simulator.learn.observations import (
     ObservationSettings,
@@ -46,8 +46,10 @@ from simulator.learn.search import At, Search
 from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
+from simulator.plan.abstract_run import paper_simulation
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
+from simulator.run.refusals import check_configuration
 from simulator.run.signals import SignalFlags
 from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings, wrong
 from simulator.simulation.simulation import Simulation
@@ -131,6 +133,14 @@ class Assimilation:
     def error(self, key: str, message: str) -> UserError:
         return UserError(f"{self.places.of(path_of(key))}: {key}: {message}")
 
+    @contextlib.contextmanager
+    def blaming(self, key: str) -> Iterator[None]:
+        """Adds the place of `key` to a mistake."""
+        try:
+            yield
+        except UserError as error:
+            raise self.error(key, str(error)) from None
+
 
 def open_assimilation(
     path: str | os.PathLike[str], overrides: Iterable[str] = (), output: str | None = None
@@ -148,6 +158,17 @@ def open_assimilation(
             "time.dt", "is required, because an assimilation takes steps of one length"
         )
     return Assimilation(settings, config, places)
+
+
+def check_assimilation(task: Assimilation, processes: int = 1) -> None:
+    """Raises UserError, with the place, if the search would be refused on any devices: if `run`
+    would refuse the base, or if its model has no field that the prior describes. Starts no device.
+    The contents of tables are left to the search."""
+    check_configuration(task.config, processes)
+    with task.blaming("background"):
+        uncertain_fields(
+            task.settings.background, paper_simulation(task.config, inputs=RunInputs(None))
+        )
 
 
 class Assimilating:
@@ -180,10 +201,8 @@ class Assimilating:
             dt,
             lambda key, text: self.task.error(f"observations.{key}", text),
         )
-        try:
+        with self.task.blaming("background"):
             prior = background(settings.background, simulation)
-        except UserError as error:
-            raise self.task.error("background", str(error)) from None
         options: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
         search = _METHODS[settings.method](simulation, observed, prior, dt, **options)
         with self._owned(overwrite):
@@ -201,7 +220,10 @@ class Assimilating:
 
     def _is_finished(self, overwrite: bool) -> bool:
         """Whether the folder holds the result. Raises UserError if it holds something else."""
-        if not self.folder.exists() or not any(self.folder.iterdir()):
+        # Processes that are started by hand meet in a hidden file of the folder.
+        if not self.folder.exists() or all(
+            path.name.startswith(".") for path in self.folder.iterdir()
+        ):
             return False
         record = read_json(self.folder / RECORD)
         if record.get("program") != _PROGRAM:

@@ -97,25 +97,47 @@ class Prior:
         return drawn
 
 
-def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
-    """The prior. Raises UserError for a field that the model does not have."""
-    model = simulation.model
+def uncertain_fields(settings: BackgroundSettings, simulation: Simulation) -> list[str]:
+    """The names of the fields whose start the prior describes. Raises UserError if the run has
+    particles, or if the model does not have these fields."""
+    if simulation.populations:
+        names = ", ".join(simulation.populations)
+        raise UserError(
+            f"a prior describes fields; this run has particles ({names}): leave them out"
+        )
+    known = [name for name, spec in simulation.model.fields.items() if not spec.complex]
+    if not known:
+        raise UserError("a prior describes real fields, and this model has none")
+    if settings.spectrum:
+        for name in settings.spectrum:
+            if name not in known:
+                raise UserError(f"spectrum: unknown field {name!r}; known: {', '.join(known)}")
+        return list(settings.spectrum)
     inputs = cast(Any, simulation.inputs)
-    known = {name: spec for name, spec in model.fields.items() if not spec.complex}
+    stored = [inputs.snapshot(str(path)).components for path in settings.folders()]
+    if not stored:
+        raise UserError("snapshots: none is there")
+    names = [name for name in known if all(name in components for components in stored)]
+    if not names:
+        raise UserError(f"snapshots: hold none of {', '.join(known)}")
+    return names
+
+
+def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
+    """The prior. Raises UserError as `uncertain_fields` does, and for files that cannot be read."""
+    names = uncertain_fields(settings, simulation)
+    inputs = cast(Any, simulation.inputs)
+    model = simulation.model
     first = simulation.state.fields
     mean: dict[str, Any] = dict(first)
     root: dict[str, jax.Array] = {}
     if settings.spectrum:
         for name, path in settings.spectrum.items():
-            if name not in known:
-                raise UserError(f"spectrum: unknown field {name!r}; known: {', '.join(known)}")
             shape = tabulated(inputs, path, "E(k)")
             root[name] = jax.jit(partial(_of_spectrum, simulation, name, shape))()
     else:
         stored = [inputs.snapshot(str(path)) for path in settings.folders()]
-        if not stored:
-            raise UserError("snapshots: none is there")
-        for name in [n for n in known if all(n in s.components for s in stored)]:
+        for name in names:
             samples = [s.coefficients(name, model.transforms[name]) for s in stored]
             mean[name] = (
                 first[name]
@@ -124,8 +146,6 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
             )
             centre = mean[name] if settings.mean == "snapshots" else 0
             root[name] = jax.jit(partial(_of_samples, simulation, name))(samples, centre)
-        if not root:
-            raise UserError(f"snapshots: hold none of {', '.join(known)}")
     if settings.mean == "zero":
         mean |= {name: jnp.zeros_like(first[name]) for name in root}
     return Prior(mean, root, simulation)

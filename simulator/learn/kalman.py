@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.errors import RunFailure, UserError
+from simulator.errors import RunFailure
 from simulator.learn.background import Prior
 from simulator.learn.observations import Data, Observed
 from simulator.learn.search import Search
@@ -62,10 +62,6 @@ class Filter(Search[Members]):
         radius: float | None = None,
     ):
         super().__init__(simulation, observed, background, dt)
-        if simulation.populations:
-            raise UserError(
-                "method: ensemble recovers fields; this run has particles, so leave them out"
-            )
         self.number_of_members = members
         self._inflation = inflation
         self._radius = radius or min(simulation.grid.seen(simulation.grid.box)) / 3

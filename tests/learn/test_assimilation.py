@@ -362,3 +362,35 @@ def test_bad_observations_are_refused_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{case / 'bad.yaml'}:2: observations.0.table: ") and words in line
     assert not (tmp_path / "out").exists()
+
+
+PARTICLES = "particles: [{name: drops, kind: tracer, count: 8}]\n"
+WAVES = """
+model: {kind: schrodinger_poisson, hbar_over_m: 0.5, gravitational_constant: 0.1}
+grid: {shape: [8, 8, 8]}
+initial: {kind: jeans_wave, amplitude: 0.01}
+time: {stop: 0.4, dt: 0.05}
+devices: {platform: cpu, count: 2}
+"""
+
+
+@pytest.mark.parametrize("method", ["variational", "ensemble"])
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        (FLOW.replace("INTEGRATOR", "rk2") + PARTICLES, "this run has particles (drops)"),
+        (WAVES, "a prior describes real fields, and this model has none"),
+        (FLOW.replace("INTEGRATOR", "rk2").replace("0.02", "-1"), "model.viscosity: "),
+    ],
+)
+def test_a_base_that_cannot_be_recovered_is_refused_before_any_process_starts(
+    tmp_path: Path, capsys, method: str, base: str, words: str
+) -> None:
+    (tmp_path / "flow.yaml").write_text(base)
+    (tmp_path / "table.npz").touch()
+    (tmp_path / "e.txt").touch()
+    (tmp_path / "task.yaml").write_text(f"{TASK}method: {method}\n")
+    command = ["assimilate", str(tmp_path / "task.yaml"), "--output", str(tmp_path / "out")]
+    assert main([*command, "--processes", "2"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line and not (tmp_path / "out").exists()

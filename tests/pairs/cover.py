@@ -2,6 +2,9 @@
 
     python tests/pairs/cover.py        # writes cases.txt and refused.txt beside this file
 
+Cases that are there already stay as long as the program accepts them; without these files the cover
+begins anew.
+
 The program itself says what it supports: a pair is supported if `simulator check` accepts it in
 some model. What it refuses, and in which words, is in refused.txt, so that a feature that is lost
 shows up in a diff."""
@@ -17,7 +20,18 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import yaml
-from table import FACTORS, PATH, Case, configuration, default, named, parsed, user_file
+from table import (
+    ASSIMILATIONS,
+    FACTORS,
+    PATH,
+    Case,
+    assimilation,
+    configuration,
+    default,
+    named,
+    parsed,
+    user_file,
+)
 
 Choice = tuple[str, str]
 """A factor and one of its levels."""
@@ -42,6 +56,10 @@ def write(folder: Path, case: Case) -> Path:
     config = configuration(case)
     (folder / PATH).write_text(user_file(config))
     (folder / "case.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    if case.get("after") in ASSIMILATIONS:
+        (folder / "assimilate.yaml").write_text(yaml.safe_dump(assimilation(case), sort_keys=False))
+        (folder / "prior.txt").write_text("0.1 1e-4\n20 1e-4\n")
+        (folder / "observed.npz").touch()
     return folder / "case.yaml"
 
 
@@ -68,6 +86,7 @@ class Judge:
     def _asked(self, case: Case) -> str | None:
         from simulator.config import load_config
         from simulator.errors import UserError
+        from simulator.learn.assimilation import check_assimilation, open_assimilation
         from simulator.run.refusals import check_configuration
 
         path = write(self._folder, case)
@@ -76,6 +95,8 @@ class Judge:
                 [f"initial.path={self._source(case)}"] if case.get("initial") == "snapshot" else []
             )
             check_configuration(load_config(path, overrides), growth=True)
+            if case.get("after") in ASSIMILATIONS:
+                check_assimilation(open_assimilation(path.with_name("assimilate.yaml"), overrides))
         except UserError as error:
             return re.sub(r"^\S+:\d+: |^command line: ", "", str(error)).replace(
                 str(self._folder), "."
@@ -107,7 +128,8 @@ class Judge:
 class Cover:
     """The supported pairs, and cases that hold them."""
 
-    def __init__(self, judge: Judge, seed: int = 1):
+    def __init__(self, judge: Judge, suspects: Iterable[Case] = (), seed: int = 1):
+        """`suspects`: cases of one or two levels in a model that were refused earlier."""
         self._judge = judge
         self._chance = random.Random(seed)
         self.refused: dict[str, str] = {}
@@ -115,12 +137,14 @@ class Cover:
         self._clashes: set[frozenset[Choice]] = set()
         """A model and two levels, each supported there, but not both."""
         self.able = {choice: self._models(choice) for choice in choices()}
+        for case in suspects:
+            self._refused(case)
 
     def _models(self, choice: Choice) -> list[str]:
         """The models that support a level."""
         if choice[0] == "model":
             return [choice[1]]
-        inert = FACTORS[choice[0]][choice[1]] == {}
+        inert = FACTORS[choice[0]][choice[1]] == {} and choice[1] not in ASSIMILATIONS
         return [
             m for m in FACTORS["model"] if inert or not self._refused({"model": m} | dict([choice]))
         ]
@@ -139,14 +163,19 @@ class Cover:
             frozenset({("model", model), choice, other}) in self._clashes for other in case.items()
         )
 
-    def cases(self) -> Iterator[Case]:
-        """Greedy: each case begins with a pair that no case has, and takes the levels that add
-        most."""
+    def cases(self, earlier: Iterable[Case] = ()) -> Iterator[Case]:
+        """The earlier cases that are still accepted, and further ones. Greedy: each begins with a
+        pair that no case has, and takes the levels that add most."""
         missing = {
             frozenset(pair): None
             for pair in itertools.combinations(choices(), 2)
             if pair[0][0] != pair[1][0] and set(self.able[pair[0]]) & set(self.able[pair[1]])
         }
+        for case in earlier:
+            if self._judge.refusal(case) is None:
+                for pair in covered([case]):
+                    missing.pop(pair, None)
+                yield case
         while missing:
             pair = next(iter(missing))
             del missing[pair]
@@ -240,8 +269,16 @@ def laid_out(cases: list[Case], layouts: Iterable[int]) -> Iterator[tuple[int, i
             yield layout, number
 
 
-def read_cases() -> list[Case]:
-    return [parsed(line) for line in (HERE / "cases.txt").read_text().splitlines()]
+def read_cases(name: str = "cases.txt") -> list[Case]:
+    """The cases in a file of this folder whose levels are all in the table."""
+    lines = (HERE / name).read_text().splitlines() if (HERE / name).exists() else []
+    # The other lines belong to a message.
+    cases = (parsed(line.partition(":")[0]) for line in lines if line.startswith("model="))
+    return [
+        case
+        for case in cases
+        if all(level in FACTORS.get(factor, {}) for factor, level in case.items())
+    ]
 
 
 def main() -> None:
@@ -250,15 +287,11 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_x64", True)
     with tempfile.TemporaryDirectory() as folder:
-        cover = Cover(Judge(Path(folder)))
-        with (HERE / "cases.txt").open("w") as out:
-            for case in cover.cases():
-                print(named(case), file=out, flush=True)
-        lines = (
-            f"{case or 'navier_stokes'}: {message}\n"
-            for case, message in sorted(cover.refused.items())
-        )
-        (HERE / "refused.txt").write_text("".join(lines))
+        cover = Cover(Judge(Path(folder)), read_cases("refused.txt"))
+        cases = list(cover.cases(read_cases()))
+    (HERE / "cases.txt").write_text("".join(f"{named(case)}\n" for case in cases))
+    lines = (f"{case}: {message}\n" for case, message in sorted(cover.refused.items()))
+    (HERE / "refused.txt").write_text("".join(lines))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fault_support import start
+from table import ERROR
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -72,6 +73,34 @@ def _gradient(config: str, count: str, out: str) -> int:
     wanted = (4 * central(5e-3) - central(1e-2)) / 3
     Path(out).write_text(json.dumps([float(value), along, wanted]))
     return 0
+
+
+def observe(run: Path, fields: Sequence[str], table: Path) -> float:
+    """Writes the values of `fields` at every third point along each axis, with noise of twice their
+    error, in all snapshots of `run`; returns the mean square of noise over error."""
+    random = np.random.default_rng(0)
+    snapshots = [open_snapshot(folder) for folder in committed(run / "snapshots")]
+    arrays = {"time": np.array([snapshot.time for snapshot in snapshots])}
+    axes = snapshots[0][fields[0]].axes
+    for number, axis in enumerate(axes):
+        arrays[axis.name] = axis.coordinates[::3].reshape(-1, *(1,) * (len(axes) - 1 - number))
+    noises = []
+    for name in fields:
+        values = np.stack([np.asarray(snapshot[name][...], float) for snapshot in snapshots])
+        values = values[(..., *(slice(None, None, 3),) * len(axes))]
+        noise = 2 * ERROR * random.standard_normal(values.shape)
+        arrays[name] = values + noise
+        noises.append(noise.ravel())
+    np.savez(table, **arrays)  # pyright: ignore[reportArgumentType] - names of fields
+    return float((np.concatenate(noises) ** 2).mean()) / ERROR**2
+
+
+def assimilated(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The columns of an assimilation's history, and the fields of the recovered flow."""
+    names, *rows = (folder / "history.csv").read_text().splitlines()
+    numbers = np.array([row.split(",") for row in rows], float)
+    (snapshot,) = committed(folder / "snapshots")
+    return dict(zip(names.split(","), numbers.T, strict=True)), _of_snapshot(snapshot)
 
 
 def tolerance(config: Mapping[str, Any]) -> float:

@@ -432,7 +432,18 @@ FACTORS: dict[str, dict[str, Level]] = {
     },
     "after": {
         name: {}
-        for name in ("", "plot", "report", "render", "analyze", "sweep", "batch", "gradient")
+        for name in (
+            "",
+            "plot",
+            "report",
+            "render",
+            "analyze",
+            "sweep",
+            "batch",
+            "gradient",
+            "ensemble",
+            "variational",
+        )
     },
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
 
@@ -448,6 +459,30 @@ def _own_start(config: dict[str, Any]) -> Fragment:
         else _start("zeldovich_wave")
     )
     return start(config)["initial"]
+
+
+ASSIMILATIONS: dict[str, Fragment] = {
+    "ensemble": {"members": 4},
+    "variational": {"windows": 1, "iterations": 2, "hessian_products": 4},
+}
+"""The smallest search of each method of assimilation."""
+ERROR = 0.01
+"""Standard deviation of observed values."""
+
+
+def assimilation(case: Case) -> dict[str, Any]:
+    """The assimilation after a case's run, in which every field that evolves is uncertain."""
+    named = _evolved(configuration(case)) or ["density"]
+    uncertain = [
+        "momentum" if name == "velocity" and "density" in named else name for name in named
+    ]
+    return {
+        "base": "case.yaml",
+        "method": case["after"],
+        "observations": [{"table": "observed.npz", "error": ERROR}],
+        "background": {"spectrum": dict.fromkeys(uncertain, "prior.txt"), "mean": "initial"},
+        **ASSIMILATIONS[case["after"]],
+    }
 
 
 LAYOUTS = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))

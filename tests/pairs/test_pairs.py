@@ -17,8 +17,16 @@ import pytest
 import yaml
 from cover import choices, covered, laid_out, read_cases, source_of, write
 from fault_support import start_all
-from pair_runs import SECONDS, bits, difference, in_one_process, tolerance
-from table import FACTORS, LAYOUTS, MIDDLE, configuration, named
+from pair_runs import (
+    SECONDS,
+    assimilated,
+    bits,
+    difference,
+    in_one_process,
+    observe,
+    tolerance,
+)
+from table import ASSIMILATIONS, FACTORS, LAYOUTS, MIDDLE, assimilation, configuration, named
 
 from simulator.cli import main
 from simulator.config.run_config import registered
@@ -206,6 +214,9 @@ class Trial:
         if after == "gradient":
             yield from self._gradients()
             return
+        if after in ASSIMILATIONS:
+            yield from self._assimilated()
+            return
         step = "time.dt" if "dt" in self.config["time"] else "time.cfl"
         size = self.config["time"][step.partition(".")[2]]
         study = {"base": "case.yaml", "name": "study", "sweep": {"grid": {step: [size, size / 2]}}}
@@ -215,6 +226,35 @@ class Trial:
         for plan in self.place.rglob("plan.json"):
             first = json.loads(plan.read_text())["runs"][0]["hash"]
             yield from self._near(str((plan.parent / first).relative_to(self.place)))
+
+    def _assimilated(self) -> Iterator[str]:
+        """On the layout as on one device, to round-off that the search amplifies (by 1e4, as in
+        `tests/learn`); the recovered flow is nearer to the observations than the first guess."""
+        table = self.place / "observed.npz"
+        uncertain = [*assimilation(self.case)["background"]["spectrum"]]
+        guess = observe(self.place / "alone", uncertain, table)
+        wrong = []
+        for folder, devices, processes in (
+            ("searched", 1, 1),
+            ("shared", self.devices, self.processes),
+        ):
+            command = ["assimilate", str(self.place / "assimilate.yaml")]
+            command += ["--output", str(self.place / folder)]
+            command += [f"devices.count={devices}", f"fft.kernels={self.kernels}"]
+            wrong += self._done([command], processes)
+        yield from wrong
+        if wrong:
+            return
+        history, fields = assimilated(self.place / "searched")
+        other, others = assimilated(self.place / "shared")
+        if not history["misfit"][-1] < history.get("forecast", [guess])[0]:
+            yield f"assimilation: misfit {history['misfit']}, of the first guess {guess}"
+        apart = abs(other["misfit"] - history["misfit"]).max() / guess
+        apart = max(
+            apart, *(abs(others[n] - fields[n]).max() / abs(fields[n]).max() for n in uncertain)
+        )
+        if not apart <= 1e4 * self.tolerance:
+            yield f"assimilation: on this layout by {apart:.1e} another flow than on one device"
 
     def _gradients(self) -> Iterator[str]:
         counts = [devices for processes, devices in LAYOUTS if processes == 1]
