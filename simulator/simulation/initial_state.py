@@ -189,15 +189,13 @@ def state_shardings(model: Equation, populations: Populations, state: State) -> 
     def spectral(fields: Mapping[str, Any]) -> dict[str, NamedSharding]:
         return {n: model.transforms[n].layout.sharding(f.ndim) for n, f in fields.items()}
 
-    return replace(
-        jax.tree.map(lambda array: everywhere, state),
-        fields=spectral(state.fields),
-        history={name: spectral(fields) for name, fields in state.history.items()},
-        particles={
-            name: particle_shardings(particles, populations[name].domain)
-            for name, particles in state.particles.items()
-        },
-    )
+    particles = {
+        name: particle_shardings(particles, populations[name].domain)
+        for name, particles in state.particles.items()
+    }
+    history = {name: spectral(fields) for name, fields in state.history.items()}
+    others = jax.tree.map(lambda array: everywhere, state)
+    return replace(others, fields=spectral(state.fields), history=history, particles=particles)
 
 
 def check_start(

@@ -125,10 +125,13 @@ def _reverse(
 
         lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep."""
     course, end, begin = residuals
-    sets = {
-        n: s.with_records({f"by_{r}": jnp.where(s.valid, slopes[n].records[r], 0) for r in RECORDS})
-        for n, s in end.items()
-    }
+
+    def with_slopes(particles: ParticleSet, slopes: ParticleSet) -> ParticleSet:
+        valid = particles.valid
+        by = {f"by_{r}": jnp.where(valid, slopes.records[r], 0) for r in RECORDS}
+        return particles.with_records(by)
+
+    sets = {n: with_slopes(s, slopes[n]) for n, s in end.items()}
 
     def undrifted(sets: Sets, drift: Number) -> tuple[Sets, jax.Array]:
         by_drift = _inner(sets, {n: s.records["velocity"] for n, s in sets.items()}, "by_position")

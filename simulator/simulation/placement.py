@@ -105,16 +105,18 @@ class Placement:
         points."""
         config = self.config
         request = request_of(self.config)
+        block = None if config.fft.block == "auto" else config.fft.block
+        # Not the chosen ones: jaxdecomp accepts `auto` and refuses `native`.
+        kernels = "xla" if self.chosen.kernels == "xla" else config.fft.kernels
         return build(
             replace(request.modes, **kind),
             self.chosen.candidate,
             self.cluster.devices,
             request.dtype,
-            block=None if config.fft.block == "auto" else config.fft.block,
+            block=block,
             sequential=self.low,
             platform=self.cluster.platform,
-            # Not the chosen ones: jaxdecomp accepts `auto` and refuses `native`.
-            kernels="xla" if self.chosen.kernels == "xla" else config.fft.kernels,
+            kernels=kernels,
             exchange=config.fft.exchange,
             members=self.members,
             threads=self.cluster.threads,

@@ -12,18 +12,15 @@ from simulator.physics.forcing.forcing import (
 )
 from simulator.registry import Registry, subclass_of
 
-FORCINGS = Registry[type[Any]](
-    "simulator.forcings",
-    {
-        "linear": Linear,
-        "constant_power": ConstantPower,
-        "ornstein_uhlenbeck": OrnsteinUhlenbeck,
-        "kolmogorov": Kolmogorov,
-        "taylor_green": TaylorGreenForcing,
-        "abc": AbcForcing,
-        "python": PythonForcing,
-    },
-    subclass_of(Forcing),
-)
+_OURS: dict[str, type[Any]] = {
+    "linear": Linear,
+    "constant_power": ConstantPower,
+    "ornstein_uhlenbeck": OrnsteinUhlenbeck,
+    "kolmogorov": Kolmogorov,
+    "taylor_green": TaylorGreenForcing,
+    "abc": AbcForcing,
+    "python": PythonForcing,
+}
+FORCINGS = Registry[type[Any]]("simulator.forcings", _OURS, subclass_of(Forcing))
 
 __all__ = ["FORCINGS", "Forcing"]

@@ -95,11 +95,8 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> Int[np.ndarray, "mode 3
     if _volume(reach) > MOST_MODES:
         wide = f"reaches over {_volume(reach):.2g} modes, which every device would hold; at most {MOST_MODES} can be"
         raise UserError(f"band: [{band[0]:g}, {band[1]:g}] {wide}; lower its highest wavenumber")
-    ranges = (
-        np.arange(-reach[0], reach[0] + 1),
-        np.arange(-reach[1], reach[1] + 1),
-        np.arange(reach[2] + 1),
-    )
+    nx, ny, nz = reach
+    ranges = (np.arange(-nx, nx + 1), np.arange(-ny, ny + 1), np.arange(nz + 1))
     mode_numbers = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
     k2 = ((mode_numbers * np.array(grid.fundamental)) ** 2).sum(1)
     kx, ky, kz = mode_numbers.T

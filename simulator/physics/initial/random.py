@@ -99,13 +99,14 @@ def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
             return lambda k: jnp.where(k <= k0, (k / k0) ** 4, (k / k0) ** slope)
         case "pao":
             eta = settings.kolmogorov_scale
+
             # Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's,
             # with C = 1.5.
-            return lambda k: (
-                (k / k0) ** 4
-                * (1 + (k / k0) ** 2) ** (-17 / 6)
-                * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
-            )
+            def pao(k: jax.Array) -> jax.Array:
+                cutoff = jnp.exp(-2.25 * (k * eta) ** (4 / 3))
+                return (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * cutoff
+
+            return pao
         case "table":
             assert settings.table is not None
             return tabulated(files, settings.table, "E(k)")

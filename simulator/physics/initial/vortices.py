@@ -67,11 +67,10 @@ def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVe
 def arnold_beltrami_childress(w: Waves, settings: "AbcSettings") -> SpectralVector:
     """F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
     a, b, c = (settings.amplitude * value for value in (settings.A, settings.B, settings.C))
-    return w.vector(
-        a * w.alone(w.sin, "z") + c * w.alone(w.cos, "y"),
-        b * w.alone(w.sin, "x") + a * w.alone(w.cos, "z"),
-        c * w.alone(w.sin, "y") + b * w.alone(w.cos, "x"),
-    )
+    along_x = a * w.alone(w.sin, "z") + c * w.alone(w.cos, "y")
+    along_y = b * w.alone(w.sin, "x") + a * w.alone(w.cos, "z")
+    along_z = c * w.alone(w.sin, "y") + b * w.alone(w.cos, "x")
+    return w.vector(along_x, along_y, along_z)
 
 
 class AbcSettings(Settings):
@@ -178,9 +177,8 @@ class OrszagTang(Initial):
             twice = w.alone(w.sin, "y", 2)
             z = w.alone(w.sin, "z") if dimensions == 3 else 0 * x
             along_z = b * (x + y) if dimensions == 3 else 0 * x
-            return {
-                "velocity": w.vector(-2 * a * y, 2 * a * x, 0 * x),
-                "magnetic": w.vector(b * (-2 * twice + z), b * (2 * x + z), along_z),
-            }
+            velocity = w.vector(-2 * a * y, 2 * a * x, 0 * x)
+            magnetic = w.vector(b * (-2 * twice + z), b * (2 * x + z), along_z)
+            return {"velocity": velocity, "magnetic": magnetic}
 
         return of_modes(model.transform, fields)

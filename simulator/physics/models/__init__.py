@@ -14,19 +14,16 @@ from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.state import Force, State
 from simulator.registry import Registry
 
-MODELS = Registry[type[Equation]](
-    "simulator.models",
-    {
-        "navier_stokes": NavierStokes,
-        "boussinesq": Boussinesq,
-        "mhd": Mhd,
-        "self_gravitating_gas": SelfGravitatingGas,
-        "schrodinger_poisson": SchrodingerPoisson,
-        "composite": Composite,
-        "python": PythonModel,
-    },
-    admitted,
-)
+_OURS: dict[str, type[Equation]] = {
+    "navier_stokes": NavierStokes,
+    "boussinesq": Boussinesq,
+    "mhd": Mhd,
+    "self_gravitating_gas": SelfGravitatingGas,
+    "schrodinger_poisson": SchrodingerPoisson,
+    "composite": Composite,
+    "python": PythonModel,
+}
+MODELS = Registry[type[Equation]]("simulator.models", _OURS, admitted)
 
 __all__ = [
     "MODELS",

@@ -209,12 +209,11 @@ class Composite(Mixture):
     def kicked(
         self, fields: MatterFields, forces: Matter, time: Number, duration: Number
     ) -> tuple[Any, Number]:
-        kicked = {
-            name: part.kick(
-                self.of(name, fields), forces.works[name], forces.potential, time, duration
-            )
-            for name, part in self.parts.items()
-        }
+        kicked = {}
+        for name, part in self.parts.items():
+            matter = self.of(name, fields)
+            work = forces.works[name]
+            kicked[name] = part.kick(matter, work, forces.potential, time, duration)
         rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
         new = joined({name: moved for name, (moved, _) in kicked.items()})
         return new | self._accounted(fields, forces, time), rate

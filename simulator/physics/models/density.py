@@ -52,10 +52,8 @@ def center_velocity(
 
 def faces(grid: Grid, place: Sequence[Number]) -> list[Number]:
     """Along each axis, the index of the grid plane at the face of the box that is centred on c."""
-    return [
-        jnp.mod(jnp.floor((c + length / 2) / h), n)
-        for c, length, h, n in zip(place, grid.box, grid.spacing, grid.shape, strict=True)
-    ]
+    axes = zip(place, grid.box, grid.spacing, grid.shape, strict=True)
+    return [jnp.mod(jnp.floor((c + length / 2) / h), n) for c, length, h, n in axes]
 
 
 def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:

@@ -17,21 +17,18 @@ from simulator.physics.stepping.splitting import (
 )
 from simulator.registry import Registry, subclass_of
 
-INTEGRATORS = Registry[type[Integrator]](
-    "simulator.integrators",
-    {
-        "rk4": RungeKutta4,
-        "rk3": RungeKutta3,
-        "rk2": RungeKutta2,
-        "etdrk4": ExponentialRungeKutta4,
-        "drift_kick_drift": DriftKickDrift,
-        "kick_drift_kick": KickDriftKick,
-        "bullfrog": BullFrog,
-        "fastpm": FastPM,
-        "composition4": Composition4,
-        "composition6": Composition6,
-    },
-    subclass_of(Integrator),
-)
+_OURS: dict[str, type[Integrator]] = {
+    "rk4": RungeKutta4,
+    "rk3": RungeKutta3,
+    "rk2": RungeKutta2,
+    "etdrk4": ExponentialRungeKutta4,
+    "drift_kick_drift": DriftKickDrift,
+    "kick_drift_kick": KickDriftKick,
+    "bullfrog": BullFrog,
+    "fastpm": FastPM,
+    "composition4": Composition4,
+    "composition6": Composition6,
+}
+INTEGRATORS = Registry[type[Integrator]]("simulator.integrators", _OURS, subclass_of(Integrator))
 
 __all__ = ["INTEGRATORS", "Integrator"]

@@ -202,9 +202,7 @@ class BullFrog(DriftKickDrift):
         after = then.second_speed / then.speed
         f = (now.second + h * before) / growth - growth
         alpha = (after - f) / (before - f)
-        return Stages(
-            jnp.stack([h / now.speed, h / then.speed]),
-            ((1 - alpha) * then.speed / background.growing(when).pull)[None],
-            when[None],
-            (alpha * then.speed / now.speed)[None],
-        )
+        drifts = jnp.stack([h / now.speed, h / then.speed])
+        kick = (1 - alpha) * then.speed / background.growing(when).pull
+        keep = alpha * then.speed / now.speed
+        return Stages(drifts, kick[None], when[None], keep[None])

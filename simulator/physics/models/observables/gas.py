@@ -49,10 +49,11 @@ class GasBudget(Budget[Gas]):
         inputs = model.inputs(fields)
         if not has_virial(model):
             inputs.pop("gravity", None)
+        rho = fields["density"]
         parameters = {
             "reference": model.reference_density(fields),
-            "drift": center_velocity(layout, fields["density"], fields["momentum"]),
-            "faces": faces(model.transform.grid, center(layout, fields["density"])),
+            "drift": center_velocity(layout, rho, fields["momentum"]),
+            "faces": faces(model.transform.grid, center(layout, rho)),
         }
 
         def at_point(values: PointValues, points: Points, numbers: Tree) -> Local:
