@@ -22,7 +22,7 @@ from run_support import CASE, command, wait_until, write_case
 from simulator import load_config, open_run
 from simulator.cluster import Allocation, discover, mpi
 from simulator.errors import UserError
-from simulator.plan.abstract_run import paper_simulation, virtual_devices
+from simulator.plan.abstract_run import paper_simulation
 from simulator.run import refusals
 
 PACKAGES = {"openmpi": "libopenmpi-dev openmpi-bin", "mpich": "libmpich-dev mpich"}
@@ -179,7 +179,7 @@ def test_messages_that_mpi_cannot_count_are_refused(tmp_path):
     case = write_case(tmp_path)
     for points, too_many in ((512, False), (1024, True)):
         config = load_config(case, [f"grid.shape={points},{points},{points}"])
-        flow = paper_simulation(config, virtual_devices(2))
+        flow = paper_simulation(config, 2)
         flow.cluster = replace(flow.cluster, transport=mpi.Transport("mpi"))
         with pytest.raises(UserError, match="or gloo") if too_many else contextlib.nullcontext():
             refusals.check_messages(flow)
