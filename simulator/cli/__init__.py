@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 
 from simulator.cli.parser import CommandParser
+from simulator.cluster.mpi import offer_library
 from simulator.errors import UserError, did_you_mean
 from simulator.files import ending
 from simulator.stopwatch import Stopwatch
@@ -167,6 +168,7 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
         return exit.code if isinstance(exit.code, int) else 0
     args.arguments = arguments
     args.spent = spent
+    offer_library(os.environ)
     return args.func(args)
 
 

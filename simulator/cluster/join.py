@@ -34,12 +34,14 @@ def join(
     folder: Path | None,
     seconds: float,
     say: Callable[[str], None],
+    transport: str = "gloo",
 ) -> rendezvous.Claim | None:
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
     folder: the shared folder in which the processes of a step find process 0.
     seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
     say: called with a line from time to time while processes are missing.
+    transport: how this process will exchange arrays, which must be the same for all.
 
     Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX
     fails."""
@@ -62,7 +64,7 @@ def join(
             if shared is None
             else (lambda: rendezvous.published_place(shared, name))
         )
-        initialize(meeting.attend(find, allocation, wait, say))
+        initialize(meeting.attend(find, allocation, wait, say, transport))
         return None
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
@@ -72,7 +74,7 @@ def join(
             what = f"port {port} of this host is in use or not allowed ({error.strerror})"
             raise UserError(f"{what}: choose another for --coordinator") from None
         with _published(shared, name, Place(allocation.coordinator, secret)):
-            guests = meeting.await_all(server, allocation, secret, wait, say)
+            guests = meeting.await_all(server, allocation, secret, wait, say, transport)
         # Possibly no other port is open between the hosts: JAX's service takes this port when all
         # processes have met.
         return _serve(guests, host, initialize, port)
@@ -83,7 +85,7 @@ def join(
     try:
         server = meeting.open_server("", claim.port, allocation.num_processes)
         with _published(shared, name, Place(f"{host}:{claim.port}", secret)):
-            guests = meeting.await_all(server, allocation, secret, wait, say)
+            guests = meeting.await_all(server, allocation, secret, wait, say, transport)
         return _serve(guests, host, initialize)
     finally:
         claim.release()
@@ -99,6 +101,11 @@ def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, st
     secret = allocation.secret
     if folder is not None and not (allocation.coordinator and secret):
         return name, secret or secrets.token_hex(16), folder
+    if not (
+        allocation.coordinator or allocation.coordinator_host or allocation.source == "explicit"
+    ):
+        lacking = "the host of process 0 is unknown without a shared run folder"
+        raise UserError(f"{lacking}: name it with --coordinator HOST:PORT")
     if secret or allocation.rendezvous:
         return name, secret or name, None
     lacking = f"processes started by hand without a run folder need {SECRET}, the same for all"

@@ -6,7 +6,7 @@ connected. Process 0 reports missing processes; when all processes have connecte
 service and sends the port of the service to all of them, so that JAX's wait takes only seconds.
 
 Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host",
-"pid"}`; process 0 answers with one of `waiting` (the missing processes), `go` (the port), `over`
+"pid", "transport"}`; process 0 answers with one of `waiting` (the missing processes), `go` (the port), `over`
 (the reason for giving up), `refused` (the problem with that process) and `other` (the secret is not
 this run's).
 
@@ -37,7 +37,15 @@ _LONGEST_PAUSE = 300.0
 _LONGEST_MESSAGE = 4096
 _MOST_STRANGERS = 256  # Connections without identity; a further one closes the oldest.
 _MOST_REFUSALS = 5  # The largest number of lines about refused connections.
-_HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
+_HELLO = {
+    "secret": str,
+    "process": int,
+    "processes": int,
+    "node": str,
+    "host": str,
+    "pid": int,
+    "transport": str,
+}
 
 Say = Callable[[str], None]
 
@@ -71,8 +79,9 @@ def open_server(address: str, port: int, processes: int) -> socket.socket:
 class Guests:
     """The processes that have connected to process 0, and their connections."""
 
-    def __init__(self, allocation: Allocation, secret: str, say: Say) -> None:
+    def __init__(self, allocation: Allocation, secret: str, say: Say, transport: str) -> None:
         self._allocation = allocation
+        self._transport = transport
         self._hosts = allocation.hosts
         self._secret = secret
         self._say = say
@@ -144,6 +153,11 @@ class Guests:
             first = self._here[process][1]
             pair = f"({first['host']}, pid {first['pid']}), this is another one ({name})"
             answer = f"process {process} is here already {pair}: every process needs its own --process-id"
+        elif hello["transport"] != self._transport:
+            both = (
+                f"process 0 sends by {self._transport}, this one ({name}) by {hello['transport']}"
+            )
+            answer = f"{both}: is the MPI library on both hosts? run.transport: gloo needs none"
         else:
             self._here[process] = connection, hello
             if self._hosts and self._hosts[process] != node:
@@ -197,14 +211,19 @@ def _bytes(secret: str) -> bytes:
 
 
 def await_all(
-    server: socket.socket, allocation: Allocation, secret: str, seconds: float, say: Say
+    server: socket.socket,
+    allocation: Allocation,
+    secret: str,
+    seconds: float,
+    say: Say,
+    transport: str = "gloo",
 ) -> Guests:
     """Called by process 0: waits for all other processes, which know `secret`, and returns their
     connections. Closes the server.
 
-    say: called with a line from time to time while processes are missing. Raises NotAllCame after
-    `seconds`."""
-    guests = Guests(allocation, secret, say)
+    say: called with a line from time to time while processes are missing. transport: a process with
+    another transport is refused. Raises NotAllCame after `seconds`."""
+    guests = Guests(allocation, secret, say, transport)
     clock = _Lines(seconds)
     began = time.monotonic()
     try:
@@ -242,7 +261,11 @@ def await_all(
 
 
 def attend(
-    find: Callable[[], Place | None], allocation: Allocation, seconds: float, say: Say
+    find: Callable[[], Place | None],
+    allocation: Allocation,
+    seconds: float,
+    say: Say,
+    transport: str = "gloo",
 ) -> str:
     """Called by every other process: connects to process 0 and waits until all have connected;
     returns the address of JAX's service.
@@ -263,7 +286,7 @@ def attend(
     while True:
         if place := find():
             try:
-                if port := _come(place, allocation, say if alone else lambda line: None):
+                if port := _come(place, allocation, transport, say if alone else lambda line: None):
                     return f"{place.address.rpartition(':')[0]}:{port}"
                 problem = f"it closed the connection to {place.address}"
             except _Other:  # the file of an earlier start, perhaps
@@ -289,7 +312,7 @@ class _Other(Exception):
     """The port belongs to a run with another secret."""
 
 
-def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
+def _come(place: Place, allocation: Allocation, transport: str, say: Say) -> int | None:
     """Waits for the answer of process 0: the port of JAX's service; None if the connection ends
     before the answer."""
     host, _, port = place.address.rpartition(":")
@@ -303,6 +326,7 @@ def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
             "node": allocation.host or socket.gethostname(),
             "host": socket.gethostname(),
             "pid": getpid(),
+            "transport": transport,
         }
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import environment, failure, meeting, rendezvous
+from simulator.cluster import environment, failure, meeting, mpi, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.cores import Threads, devices_of, pool_of
 from simulator.cluster.environment import Environment
@@ -48,14 +48,16 @@ class Cluster:
 
     devices: the devices in use, ordered by process; every process has the same number. environment:
     the settings made for speed, for `provenance.json`, and the folder of the compile cache. threads:
-    of each device of a processor. All processes must call the five collective methods in the same
-    order, from the main thread. With one process these methods are trivial and do not use JAX."""
+    of each device of a processor. transport: how processes exchange arrays on processors. All
+    processes must call the five collective methods in the same order, from the main thread. With
+    one process these methods are trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
     devices: tuple[Device, ...]
     environment: Environment = field(default_factory=Environment, repr=False)
     threads: int = 1
+    transport: mpi.Transport = field(default_factory=mpi.Transport)
     _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -166,6 +168,7 @@ def start(
     limit: int | None = None,
     folder: Path | None = None,
     wait: float = meeting.DEFAULT,
+    transport: mpi.Requested = "auto",
     report: Report = to_stderr,
 ) -> Cluster:
     """Starts JAX according to the allocation and returns the cluster.
@@ -174,8 +177,9 @@ def start(
     CPU one virtual device per core. threads: of each virtual device; `auto` is one. limit: the
     number of devices that the layout can use, for `auto` on the CPU. folder: the shared run folder,
     created if missing, in which the processes of a step find each other. wait: seconds for which
-    the processes wait for one another (`run.rendezvous`; see `meeting.patience`). report: called
-    with each warning, on process 0 or on the process that the warning concerns.
+    the processes wait for one another (`run.rendezvous`; see `meeting.patience`). transport:
+    `run.transport`. report: called with each warning, on process 0 or on the process that the
+    warning concerns.
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
     connected. This function also makes the settings of JAX on which all parts rely (double
@@ -191,11 +195,18 @@ def start(
     local_ids = gpu_ids(allocation) if chosen == "gpu" else None
     gpus = allocation.num_processes * len(local_ids or ())
     changes = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
-    _configure(chosen)
+    carrier = (
+        _without_mpi(transport)
+        if chosen == "gpu"
+        else _transport(transport, allocation, count, limit, report)
+    )
+    _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
-        claim = join(allocation, local_ids, folder, wait, to_stderr)
+        claim = join(allocation, local_ids, folder, wait, to_stderr, carrier.name)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
+    if carrier.name == "mpi":
+        each = 1
     if chosen == "gpu" and threads != "auto":
         raise UserError(
             f"devices.threads: {threads} is for processors, but this run uses GPUs; leave the key out, "
@@ -214,9 +225,11 @@ def start(
             present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
     except RuntimeError as error:
         raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
+    if carrier.name == "mpi":
+        mpi.check_world(Path(os.environ[mpi.LIBRARY]), allocation.num_processes)
     used = _select(allocation, present, each, limit, chosen, report)
     threads = 1 if threads == "auto" else threads
-    cluster = Cluster(allocation, chosen, used, changes, threads, claim)
+    cluster = Cluster(allocation, chosen, used, changes, threads, carrier, claim)
     if cluster.num_processes > 1:
         with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
             cluster.barrier("start")
@@ -295,6 +308,32 @@ def choose_platform(
     return "gpu"
 
 
+def _without_mpi(requested: mpi.Requested) -> mpi.Transport:
+    if requested == "mpi":
+        raise UserError("run.transport: mpi is for processors; GPUs communicate by themselves")
+    return mpi.Transport()
+
+
+def _transport(
+    requested: mpi.Requested,
+    allocation: Allocation,
+    count: int | Literal["auto"],
+    limit: int | None,
+    report: Report,
+) -> mpi.Transport:
+    processes = allocation.num_processes
+    if count != "auto":
+        devices = count
+    elif requested == "mpi":
+        devices = processes
+    else:
+        devices = processes * devices_of(allocation, limit)
+    transport = mpi.choose_transport(requested, allocation, devices, os.environ)
+    if transport.declined and allocation.process_id == 0:
+        report(f"warning: processes communicate by gloo instead of MPI: {transport.declined}")
+    return transport
+
+
 def _per_process(allocation: Allocation, count: int | Literal["auto"]) -> int | None:
     if count == "auto":
         return None
@@ -305,13 +344,13 @@ def _per_process(allocation: Allocation, count: int | Literal["auto"]) -> int | 
     return count // allocation.num_processes
 
 
-def _configure(platform: Literal["cpu", "gpu"]) -> None:
+def _configure(platform: Literal["cpu", "gpu"], transport: mpi.Transport) -> None:
     jax.config.update("jax_enable_x64", True)  # time and dt are double in single-precision runs too
     # the run handles SIGTERM itself; JAX's service would swallow it
     jax.config.update("jax_enable_preemption_service", False)
     settings = {
         "jax_threefry_partitionable": True,
-        "jax_cpu_collectives_implementation": "gloo",
+        "jax_cpu_collectives_implementation": transport.name,
         "jax_platforms": "cpu" if platform == "cpu" else f"{gpu_vendor()},cpu",
     }
     for name, value in settings.items():

@@ -227,6 +227,11 @@ class ProcessSettings(Settings):
     """Time for which processes wait for one another at the start; longer for more than 512
     processes."""
 
+    transport: Literal["auto", "gloo", "mpi"] = "auto"
+    """How processes exchange arrays on processors: MPI, which has to start the processes (mpirun,
+    srun --mpi) and needs the library of scripts/build_mpi, or gloo, which needs nothing; auto takes
+    MPI where it works. GPUs communicate by themselves."""
+
     sync: bool = True
     """Make each file durable as it is written. false does so at checkpoints and at the end only,
     which is faster for many small files; after a power failure the run continues from its last

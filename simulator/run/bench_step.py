@@ -12,7 +12,7 @@ from simulator.files import replace_json
 from simulator.plan.circumstances import circumstances
 from simulator.plan.cost_of_step import measure_step
 from simulator.run.command import allocated, launched
-from simulator.run.refusals import check_memory
+from simulator.run.refusals import check_memory, check_messages
 from simulator.simulation.placement import check_devices, connect
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
@@ -59,6 +59,7 @@ def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict
     cluster = connect(config, allocation)
     simulation = Simulation(config, cluster=cluster, inputs=RunInputs())
     check_memory(simulation)
+    check_messages(simulation)
     costs = measure_step(simulation, simulation.compiled_loop(), seconds)
     about = {
         "name": config.name,

@@ -37,7 +37,7 @@ from simulator.run.prepare import (
     take_up,
 )
 from simulator.run.progress import Progress, redshift_of, summary, typed
-from simulator.run.refusals import check_memory, decision_of
+from simulator.run.refusals import check_memory, check_messages, decision_of
 from simulator.run.run_status import job_of
 from simulator.run.schedule import Moment
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
@@ -103,6 +103,7 @@ class _Run:
         decision.raise_if_refused()
         if decision.action is not Action.FINISHED:
             check_memory(self.simulation)
+            check_messages(self.simulation)
             measured_series(self.simulation)
             # The shapes of particles are known only after their start, and several processes
             # compile in one order.

@@ -159,6 +159,8 @@ def headline(simulation: Simulation) -> str:
     kind = cluster.devices[0].device_kind
     threads = f" of {cluster.threads} threads" if cluster.threads > 1 else ""
     processes = f" in {cluster.num_processes} processes" if cluster.num_processes > 1 else ""
+    if processes and cluster.platform == "cpu":
+        processes += f" over {cluster.transport}"
     return (
         f"{config.name}: {model_name(config)}, {shape}, {config.precision} precision, "
         f"{devices} {kind} device{'s' if devices > 1 else ''}{threads}{processes}, {transform.name}, "

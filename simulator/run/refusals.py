@@ -154,6 +154,25 @@ def check_memory(simulation: Simulation) -> None:
     )
 
 
+MOST_BYTES = 2**31 - 1
+"""The largest message of JAX's MPI, whose counts are 32-bit numbers; it wraps larger ones."""
+_MESSAGES = 8
+"""Bound of the messages from one process to another, in states of a device over the number of
+processes: twice the fields, and (3/2)^2 for axes that are not truncated yet, are 4.5."""
+
+
+def check_messages(simulation: Simulation) -> None:
+    """Raises UserError if processes might send messages that are too large for MPI."""
+    cluster = simulation.cluster
+    most = _MESSAGES * bytes_of(simulation.template) / len(cluster.devices) ** 2
+    if cluster.transport.name == "mpi" and most > MOST_BYTES:
+        between = f"{cluster.num_processes} processes may send messages of {size(most)}"
+        raise simulation.config.error(
+            "run.transport",
+            f"{between}, and MPI sends at most {size(MOST_BYTES)} at once; use more processes, or gloo",
+        )
+
+
 def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] | None:
     """If particles are most of the `state` (bytes): the key of the largest species' number, its
     name, that number, and its bytes on a device."""

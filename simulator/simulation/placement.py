@@ -185,6 +185,7 @@ def connect(
         limit=None if each is None else members * each,
         folder=folder,
         wait=config.run.rendezvous,
+        transport=config.run.transport,
     )
 
 

@@ -21,7 +21,15 @@ from simulator.run.folder import FolderContent, RunFolder
 pytestmark = pytest.mark.smoke
 
 OURS = "f3c95dd1d2cd1a0e"
-HELLO = {"secret": OURS, "process": 3, "processes": 4, "node": "n2", "host": "n2", "pid": 1}
+HELLO = {
+    "secret": OURS,
+    "process": 3,
+    "processes": 4,
+    "node": "n2",
+    "host": "n2",
+    "pid": 1,
+    "transport": "gloo",
+}
 NODES = ("n1", "n1", "n2", "n2")
 STEP = Allocation(
     source="slurm",
@@ -274,6 +282,14 @@ def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_i
     for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
         answer = room.send(json.dumps(HELLO | {"secret": secret}).encode() + b"\n")
         assert json.loads(answer) == {"other": True}
+    all_come(room)
+
+
+def test_a_process_with_another_transport_is_refused():
+    """It would wait for ever in the first exchange."""
+    room = Room(seconds=20)
+    answer = json.loads(room.send(json.dumps(HELLO | {"transport": "mpi"}).encode() + b"\n"))
+    assert "process 0 sends by gloo, this one (n2, pid 1) by mpi" in answer["refused"]
     all_come(room)
 
 

@@ -50,6 +50,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path):
             "watchdog": 600.0,
             "stop_within": 60.0,
             "rendezvous": 900.0,
+            "transport": "auto",
             "sync": True,
         },
         "slurm": {},
