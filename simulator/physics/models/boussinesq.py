@@ -7,8 +7,9 @@ b is the buoyancy (an acceleration) relative to the background stratification N^
 against gravity. For N^2 > 0, <u^2>/2 + <b^2>/(2 N^2) is conserved without dissipation. Davidson,
 Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1."""
 
+from collections.abc import Sequence
 from math import hypot
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -16,6 +17,8 @@ from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.kinds import StratifiedFlow
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
+from simulator.physics.models.observables.budget import Budget
+from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.observables.scalars import Scalars
 from simulator.physics.models.observables.stratification import (
     Stratification,
@@ -58,9 +61,9 @@ class Boussinesq(NavierStokes, StratifiedFlow):
     """Navier-Stokes, with the buoyancy as a scalar whose mean gradient is N^2 e, and its force."""
 
     Settings = BoussinesqSettings
-    budget = StratifiedBudget()
-    has = (
-        budget,
+    budget: Budget[Any] | None = StratifiedBudget()
+    has: Sequence[Observable[Any]] = (
+        StratifiedBudget(),
         SubgridLosses(),
         Turbulence(),
         RossbyNumber(),
@@ -72,6 +75,7 @@ class Boussinesq(NavierStokes, StratifiedFlow):
     )
 
     diffusivity: float
+    transported: Sequence[TransportedScalar]
 
     def __init__(self, settings: BoussinesqSettings, transform: Transform):
         buoyancy = Field("buoyancy", units="length/time^2")

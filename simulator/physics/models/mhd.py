@@ -12,8 +12,8 @@ along its normal. The energy flows to small scales there, too (Biskamp, section 
 The Hall term, of length d, conserves the energy. Along a mean field B waves have omega = k B (sqrt(1
 + (k d / 2)^2) +- k d / 2): Mahajan & Krishan, Mon. Not. R. Astron. Soc. 359, L27 (2005)."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,14 @@ from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
+from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import EnergyBudget
 from simulator.physics.models.observables.magnetic import (
     Currents,
     MagneticField,
     MagneticTransfers,
 )
+from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.observables.scalars import Scalars
 from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
@@ -82,7 +84,8 @@ class Mhd(NavierStokes, ConductingFlow):
 
     Settings = MhdSettings
     energy_weights: Mapping[str, float] = {"velocity": 1.0, "magnetic": 1.0}
-    has = (
+    budget: Budget[Any] | None = EnergyBudget()
+    has: Sequence[Observable[Any]] = (
         EnergyBudget(),
         SubgridLosses(),
         Turbulence(),
