@@ -75,7 +75,7 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
         doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
     )
     result = _transform(cluster.devices)
-    between = link.measured(cluster) if several and cluster.platform == "cpu" else None
+    between = link.measured_link(cluster) if several and cluster.platform == "cpu" else None
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
         print(f"{len(cluster.devices)} devices ({', '.join(sorted(kinds))}), all processes joined")

@@ -40,7 +40,7 @@ class Link:
         return f"{1e6 * self.latency:.3g} us, {self.bandwidth / 1e9:.2g} GB/s each way"
 
 
-def measured(cluster: Cluster) -> Link:
+def measured_link(cluster: Cluster) -> Link:
     """Measures the link of the first two processes. All processes call this."""
     seconds = {size: _seconds(cluster, size, times) for size, times in _TIMES.items()}
     return Link(seconds[8], _LARGE / seconds[_LARGE])
@@ -102,7 +102,7 @@ def _main() -> int:
             transport="gloo",
             report=lambda line: None,
         )
-        link = measured(cluster)
+        link = measured_link(cluster)
         if cluster.is_first:
             print(json.dumps(asdict(link)))
         cluster.close()

@@ -144,7 +144,7 @@ def check_world(path: Path, processes: int) -> None:
         raise UserError(f"{seen}: {cure}, or set run.transport: gloo")
 
 
-def build(environ: Mapping[str, str], output: Path | None = None) -> Path:
+def build_library(environ: Mapping[str, str], output: Path | None = None) -> Path:
     """Compiles the library with MPICC (default: mpicc on PATH), into the user's cache folder or as
     the file `output`. Raises UserError if that fails."""
     name = environ.get("MPICC") or "mpicc"
@@ -204,7 +204,7 @@ def _absent(names: list[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def main() -> int:
+def _main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/build_mpi",
         description="Build the library through which runs use the MPI of mpicc (MPICC= names another). "
@@ -215,7 +215,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        path = build(os.environ, arguments.output)
+        path = build_library(os.environ, arguments.output)
         print(f"{version(path)}: {path}")
         if arguments.output is not None:
             print(f"export {LIBRARY}={shlex.quote(str(path))}")
@@ -226,4 +226,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())

@@ -1,17 +1,14 @@
-"""Chooses and builds the transform for a grid and a list of devices.
-
-A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and
-`build(modes, candidate, devices, dtype, options)`; a line in `BACKENDS` registers the module."""
+"""Chooses and builds the transform for a grid and a list of devices."""
 
 import itertools
 from math import prod
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from simulator.errors import UserError
 from simulator.spectral import jaxdecomp, native, staged, stages
+from simulator.spectral.backend import Backend
 from simulator.spectral.candidates import (
     Candidate,
     Devices,
@@ -23,7 +20,7 @@ from simulator.spectral.candidates import (
 from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
-BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (staged.Staged(), jaxdecomp.Jaxdecomp())}
 """The first one is the default."""
 DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
 """Values of `fft.decomposition`."""
@@ -48,7 +45,7 @@ def candidates(
     return [c for c in all_of_them if c.is_a(decomposition) and c.is_on(mesh)]
 
 
-def _chosen(backend: str) -> list[ModuleType]:
+def _chosen(backend: str) -> list[Backend]:
     """The backends that are installed, or the named one. Raises UserError if that one is not."""
     if backend == "auto":
         return [b for b in BACKENDS.values() if not b.missing()]

@@ -6,7 +6,7 @@ removes. It does not pad arrays; `needs` states which extents must be divisible.
 than the staged transforms, and processes physical space whole."""
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
+from simulator.spectral.backend import Backend
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.program import Local, Program
@@ -23,70 +24,6 @@ from simulator.spectral.transform import Transform
 
 NAME = "jaxdecomp"
 AXES = ("row", "column")
-
-
-def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to distribute the grid over `count` devices, best first."""
-    nx, ny, nz = modes.grid.shape
-    slabs = [
-        Candidate(NAME, "slab", "slab", mesh)
-        for mesh, cut in (((1, count), ny), ((count, 1), nx))
-        if cut % count == 0 and nz % count == 0
-    ][:1]
-    pencils = [
-        Candidate(NAME, "pencil", "pencil", (rows, columns))
-        for rows, columns in factors(count)
-        if rows > 1 and columns > 1
-        if nx % rows == 0 and ny % rows == 0 and ny % columns == 0 and nz % columns == 0
-    ]
-    return slabs + sorted(pencils, key=lambda c: max(c.mesh))
-
-
-def most(modes: Modes) -> int:
-    """The largest number of devices over which the grid can be distributed."""
-    nx, ny, nz = modes.grid.shape
-    return max(nz, min(nx, ny) * min(ny, nz))
-
-
-@cache
-def missing() -> str:
-    """Why no transform can be built here, and the cure; empty if one can."""
-    if find_spec("jaxdecomp") is not None:
-        return ""
-    return (
-        "jaxdecomp is not installed; pip install jaxdecomp (its packages are for x86-64 and Python "
-        "up to 3.13), or use custom_partitioning"
-    )
-
-
-def needs(modes: Modes) -> str:
-    """The conditions on a device count, in words."""
-    return (
-        "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, "
-        "pencils on R x C devices need x and y divisible by R, y and z by C"
-    )
-
-
-def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, options: TransformOptions
-) -> "JaxdecompTransform":
-    if options.members > 1:
-        raise UserError(
-            f"fft.backend: {NAME} lays no ensemble over devices; remove the key or use members=1"
-        )
-    if options.block is not None:
-        raise UserError(
-            f"fft.block: {NAME} visits physical space whole; remove fft.block or fft.backend: {NAME}"
-        )
-    if options.sequential:
-        raise UserError(f"{NAME} transforms all components together")
-    if options.exchange != "full":
-        raise UserError(
-            f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}"
-        )
-    if options.kernels == "native":
-        raise UserError(f"fft.kernels: {NAME} has no native kernels; auto or xla works")
-    return JaxdecompTransform(modes, candidate, devices, dtype)
 
 
 class JaxdecompTransform(Transform):
@@ -198,3 +135,68 @@ class _Components(Program):
             return (transformed.conj() * factor,)
 
         return back
+
+
+class Jaxdecomp(Backend):
+    """jaxDecomp, if it is installed."""
+
+    name = NAME
+
+    def candidates(self, modes: Modes, count: int) -> list[Candidate]:
+        nx, ny, nz = modes.grid.shape
+        slabs = [
+            Candidate(NAME, "slab", "slab", mesh)
+            for mesh, cut in (((1, count), ny), ((count, 1), nx))
+            if cut % count == 0 and nz % count == 0
+        ][:1]
+        pencils = [
+            Candidate(NAME, "pencil", "pencil", (rows, columns))
+            for rows, columns in factors(count)
+            if rows > 1 and columns > 1
+            if nx % rows == 0 and ny % rows == 0 and ny % columns == 0 and nz % columns == 0
+        ]
+        return slabs + sorted(pencils, key=lambda c: max(c.mesh))
+
+    def most(self, modes: Modes) -> int:
+        nx, ny, nz = modes.grid.shape
+        return max(nz, min(nx, ny) * min(ny, nz))
+
+    def missing(self) -> str:
+        if find_spec("jaxdecomp") is not None:
+            return ""
+        return (
+            "jaxdecomp is not installed; pip install jaxdecomp (its packages are for x86-64 and Python "
+            "up to 3.13), or use custom_partitioning"
+        )
+
+    def needs(self, modes: Modes) -> str:
+        return (
+            "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, "
+            "pencils on R x C devices need x and y divisible by R, y and z by C"
+        )
+
+    def build(
+        self,
+        modes: Modes,
+        candidate: Candidate,
+        devices: Devices,
+        dtype: Any,
+        options: TransformOptions,
+    ) -> JaxdecompTransform:
+        if options.members > 1:
+            raise UserError(
+                f"fft.backend: {NAME} lays no ensemble over devices; remove the key or use members=1"
+            )
+        if options.block is not None:
+            raise UserError(
+                f"fft.block: {NAME} visits physical space whole; remove fft.block or fft.backend: {NAME}"
+            )
+        if options.sequential:
+            raise UserError(f"{NAME} transforms all components together")
+        if options.exchange != "full":
+            raise UserError(
+                f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}"
+            )
+        if options.kernels == "native":
+            raise UserError(f"fft.kernels: {NAME} has no native kernels; auto or xla works")
+        return JaxdecompTransform(modes, candidate, devices, dtype)

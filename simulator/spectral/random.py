@@ -124,7 +124,7 @@ def mode_normals(
     the list."""
     kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
 
-    def draw(x, y, z):
+    def draw(x: Whole, y: Whole, z: Whole) -> Float[Array, "component 2"]:
         key = _mode_key(Stream.FORCING, jnp.uint32(seed), x, y, z)
         key = jax.random.fold_in(key, jnp.asarray(step, jnp.uint32))
         return jax.random.normal(key, (components, 2), jnp.float64)

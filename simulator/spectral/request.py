@@ -24,10 +24,12 @@ from simulator.cluster.cache_folders import base_folder, check_private
 from simulator.cluster.start import Cluster
 from simulator.errors import UserError
 from simulator.spectral import native, staged
+from simulator.spectral.arrays import PointValues, SpectralVector
 from simulator.spectral.backends import build, candidates, choose, most, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
+from simulator.spectral.schedules.schedule import Points
 from simulator.spectral.stages import Kind
-from simulator.spectral.transform import Local, Transform
+from simulator.spectral.transform import Local, Transform, Tree
 
 ROUNDS = 5
 
@@ -173,10 +175,10 @@ def _nonlinear_term(transform: Transform) -> Callable[[], float]:
     """A function that evaluates three products of six fields and gives the milliseconds that this
     took."""
 
-    def cross(values, points, parameters):
+    def cross(values: PointValues, points: Points, parameters: Tree) -> Local:
         return Local({"c": jnp.cross(values["a"], values["b"], axis=0)})
 
-    def run(array):
+    def run(array: SpectralVector) -> SpectralVector:
         return transform.evaluate({"a": array, "b": 2 * array}, cross).products["c"]
 
     run.__name__ = f"term_{transform.name}"  # distinguishes programs in the compile cache

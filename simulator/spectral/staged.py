@@ -14,6 +14,7 @@ from jax.typing import DTypeLike
 
 from simulator.cluster.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
+from simulator.spectral.backend import Backend
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Arrangement, Layout, PhysicalLayout
@@ -34,68 +35,10 @@ from simulator.spectral.transform import (
 NAME = "custom_partitioning"
 
 
-def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to distribute the grid over `count` devices, best first: slabs, then pencils.
-
-    Every device has at least one plane on both sides of every exchange; extents that do not divide
-    are padded."""
-    (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
-    slabs = [Candidate(NAME, "slab", plan, (count,)) for plan in SLABS if count <= min(ny, mz)]
-    pencils = [
-        Candidate(NAME, "pencil", Z_Y_X.name, (rows, columns))
-        for rows, columns in factors(count)
-        if rows <= min(nx, my) and columns <= min(ny, mz)
-    ]
-
-    def cost(pencil: Candidate) -> tuple[bool, int]:
-        """Sort key: proper pencils first, then by the number of points and modes on a device,
-        padding included."""
-        rows, columns = pencil.mesh
-        held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
-        return min(rows, columns) == 1, held
-
-    return slabs + sorted(pencils, key=cost)
-
-
 def padding(modes: Modes, count: int) -> float:
     """The ratio of the points or modes that slabs on `count` devices send, with padding, to those
     of the grid."""
     return prod(ceil(n / count) * count / n for n in (modes.grid.shape[1], modes.counts[2]))
-
-
-def most(modes: Modes) -> int:
-    """The largest number of devices over which the grid can be distributed."""
-    (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
-    return min(nx, my) * min(ny, mz)
-
-
-def missing() -> str:
-    """Why no transform can be built here; nothing, because the program brings all of them."""
-    return ""
-
-
-def needs(modes: Modes) -> str:
-    """The conditions on a device count, in words."""
-    (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
-    return (
-        f"slabs take at most {min(ny, mz)} devices ({ny} planes in y, {mz} in kz), pencils at most "
-        f"{min(nx, my)} x {min(ny, mz)} ({nx} in x and {my} in ky by {ny} in y and {mz} in kz)"
-    )
-
-
-def build(
-    modes: Modes,
-    candidate: Candidate,
-    devices: Devices,
-    dtype: DTypeLike,
-    options: TransformOptions,
-) -> "StagedTransform":
-    plan = PLANS[candidate.plan]
-    shape = candidate.mesh
-    names = plan.mesh_axes
-    if options.members > 1:
-        shape, names = (options.members, *shape), (MEMBERS, *names)
-    return StagedTransform(modes, make_mesh(devices, shape, names), plan, dtype, options)
 
 
 class StagedTransform(Transform):
@@ -290,3 +233,55 @@ class StagedTransform(Transform):
         x = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(fields.sizes), 1, 1, 1), self.value_dtype)
         return jax.eval_shape(result, values, x, parameters)
+
+
+class Staged(Backend):
+    """Staged transforms: slabs, then pencils."""
+
+    name = NAME
+
+    def candidates(self, modes: Modes, count: int) -> list[Candidate]:
+        """Slabs, then pencils. Every device has at least one plane on both sides of every exchange;
+        extents that do not divide are padded."""
+        (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
+        slabs = [Candidate(NAME, "slab", plan, (count,)) for plan in SLABS if count <= min(ny, mz)]
+        pencils = [
+            Candidate(NAME, "pencil", Z_Y_X.name, (rows, columns))
+            for rows, columns in factors(count)
+            if rows <= min(nx, my) and columns <= min(ny, mz)
+        ]
+
+        def cost(pencil: Candidate) -> tuple[bool, int]:
+            """Sort key: proper pencils first, then by the number of points and modes on a device,
+            padding included."""
+            rows, columns = pencil.mesh
+            points = ceil(nx / rows) * ceil(ny / columns)
+            return min(rows, columns) == 1, points + ceil(my / rows) * ceil(mz / columns)
+
+        return slabs + sorted(pencils, key=cost)
+
+    def most(self, modes: Modes) -> int:
+        (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
+        return min(nx, my) * min(ny, mz)
+
+    def needs(self, modes: Modes) -> str:
+        (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
+        return (
+            f"slabs take at most {min(ny, mz)} devices ({ny} planes in y, {mz} in kz), pencils at most "
+            f"{min(nx, my)} x {min(ny, mz)} ({nx} in x and {my} in ky by {ny} in y and {mz} in kz)"
+        )
+
+    def build(
+        self,
+        modes: Modes,
+        candidate: Candidate,
+        devices: Devices,
+        dtype: DTypeLike,
+        options: TransformOptions,
+    ) -> StagedTransform:
+        plan = PLANS[candidate.plan]
+        shape = candidate.mesh
+        names = plan.mesh_axes
+        if options.members > 1:
+            shape, names = (options.members, *shape), (MEMBERS, *names)
+        return StagedTransform(modes, make_mesh(devices, shape, names), plan, dtype, options)

@@ -51,7 +51,7 @@ class Mpi:
         if not (shutil.which(compiler) and shutil.which(f"mpirun.{name}")):
             pytest.skip(f"{name} is missing: apt-get install {PACKAGES[name]}")
         folder.mkdir(exist_ok=True)
-        return cls(name, mpi.build(os.environ | {"MPICC": compiler}, folder / "library.so"))
+        return cls(name, mpi.build_library(os.environ | {"MPICC": compiler}, folder / "library.so"))
 
     def start(
         self, output: Path, *arguments: str | Path, number: int = 2, **variables: str
@@ -110,12 +110,14 @@ def test_mpi_is_used_only_where_it_works():
 @pytest.mark.smoke
 def test_what_cannot_be_built_or_opened_is_one_line(tmp_path, capsys, monkeypatch):
     with pytest.raises(UserError, match=r"mpicc is not on PATH: .*apt-get install libopenmpi-dev"):
-        mpi.build({"PATH": str(tmp_path)})
+        mpi.build_library({"PATH": str(tmp_path)})
     compiler = tmp_path / "mpicc"
     compiler.write_text("#!/bin/sh\necho 'x.c:1: error: no mpi.h' >&2; exit 1\n")
     compiler.chmod(0o755)
     with pytest.raises(UserError, match=r"mpicc cannot build the library: x.c:1: error: no mpi.h"):
-        mpi.build({"PATH": f"{tmp_path}:{os.environ['PATH']}", "SIMULATOR_CACHE": str(tmp_path)})
+        mpi.build_library(
+            {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SIMULATOR_CACHE": str(tmp_path)}
+        )
     missing = tmp_path / "none.so"
     environ = os.environ | {mpi.LIBRARY: str(missing)}
     done = subprocess.run(command("doctor"), env=environ, capture_output=True, text=True)

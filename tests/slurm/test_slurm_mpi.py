@@ -25,7 +25,7 @@ def test_srun_starts_a_run_over_mpi(slurm, tmp_path: Path, name: str, options: s
         if os.environ.get("CI") is None:
             pytest.skip(f"{name} is missing: apt-get install {PACKAGES[name]}")
         slurm.run("apt-get", "-y", "--no-install-recommends", "install", *PACKAGES[name].split())
-    library = mpi.build(os.environ | {"MPICC": f"mpicc.{name}"}, tmp_path / "library.so")
+    library = mpi.build_library(os.environ | {"MPICC": f"mpicc.{name}"}, tmp_path / "library.so")
     case = write_case(tmp_path, CASE.replace("count: 2", "count: auto"))
     tables = []
     for transport, words in (("auto", "over MPI ("), ("gloo", "over gloo")):
