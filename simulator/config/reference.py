@@ -93,8 +93,12 @@ def _inner_blocks(
     property: Mapping[str, Any], definitions: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The blocks in the value of a key, as (suffix of the path, block): ".N" in a list, ".NAME" in
-    a mapping, "" for the value itself."""
-    for choice in _choices(property):
+    a mapping, "" for the value itself. A list whose entry can stand alone has no blocks of its
+    own."""
+    choices = _choices(property)
+    for choice in choices:
+        if "items" in choice and all(entry in choices for entry in _choices(choice["items"])):
+            continue
         if "$ref" in choice:
             block = definitions[choice["$ref"].rpartition("/")[2]]
             if block.get("type") == "object":
