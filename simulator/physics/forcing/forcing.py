@@ -190,6 +190,21 @@ class PythonForcing(Forcing):
         }
 
 
+class EquationForcing(Forcing):
+    """The force that an equation states itself, its method `forcing`."""
+
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
+        model = self.model
+        layout = self.transform.layout
+        kind = jnp.result_type(self.transform.dtype, jnp.complex64)
+        forces = {}
+        for name, force in model.forcing(fields, time).items():
+            shape = (*model.accelerated[name], *layout.shape)
+            full = jnp.broadcast_to(jnp.asarray(force, kind), shape)
+            forces[name] = model.project(full) if name in model.solenoidal else full
+        return forces
+
+
 class _Steady(FieldForcing):
     """A constant force, which every evaluation computes anew from its few modes."""
 

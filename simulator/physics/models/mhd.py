@@ -41,7 +41,7 @@ from simulator.physics.models.observables.velocity_fields import Pressure, Veloc
 from simulator.physics.models.observables.waves import RossbyNumber
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Transform
-from simulator.spectral.arrays import OverModes, PointValues
+from simulator.spectral.arrays import OverModes, PhysicalField, PointValues
 from simulator.spectral.operators import cross
 
 
@@ -135,10 +135,12 @@ class Mhd(NavierStokes, ConductingFlow):
         return terms
 
     def products(self, values: PointValues) -> PointValues:
+        return {**super().products(values), "emf": self.emf(values)}
+
+    def emf(self, values: PointValues) -> PhysicalField:
         u = values["velocity"]
-        b = values["magnetic"]
         carrier = u - self.ion_length * values["current"] if self.hall else u
-        return {**super().products(values), "emf": cross(carrier, b)}
+        return cross(carrier, values["magnetic"])
 
     def advection(self, values: PointValues) -> jax.Array:
         if self.kinematic:
