@@ -86,9 +86,9 @@ def test_forces_of_one_seed_are_independent_and_the_first_is_that_of_a_single_on
     error = 5 / np.sqrt(one.size)
     assert abs(complex((one.conj() * other).mean())) < error < float((abs(one) ** 2).mean())
     alone = driven(FORCES[0])
-    assert (alone.state.memory.forcing["forcing"] == run.state.memory.forcing[
-        "forcing_ornstein_uhlenbeck"
-    ]).all()  # fmt: skip
+    memories = alone.state.memory.forcing, run.state.memory.forcing
+    first, same = memories[0]["forcing"], memories[1]["forcing_ornstein_uhlenbeck"]
+    assert (first == same).all()
     listed = driven(FORCES[:1])
     assert listed.columns == alone.columns and "power_ornstein_uhlenbeck" not in alone.columns
     states = [last(marched(r, 0.02, 2)) for r in (alone, listed)]
@@ -167,7 +167,11 @@ WRONG = [
     ("name: small", "name: s-1", ":7: forcing.1.name: 's-1' cannot name a column; take a word"),
     (", rate: 1", "", ":7: forcing.1.rate: missing; it is required"),
     ("rate: 1", "rate: -1", ":7: forcing.1.rate: must be greater than 0, not -1"),
-    ("rate: 1", "rate: 1, rates: 1", ":7: forcing.1.rates: unknown key, did you mean forcing.1.rate?"),
+    (
+        "rate: 1",
+        "rate: 1, rates: 1",
+        ":7: forcing.1.rates: unknown key, did you mean forcing.1.rate?",
+    ),
     ("ornstein_uhlenbeck", "ornstein", ":7: forcing.1.kind: unknown kind 'ornstein'"),
     ("small", "small, field: dy", ":7: forcing.1.field: 'dy' cannot be driven, did you mean dye?"),
     ("small", "small, helicity: 2", ":7: forcing.1.helicity: must be at most 1, not 2"),
@@ -192,7 +196,7 @@ WRONG = [
         "{kind: constant_power, field: magnetic, rate: 1",
         ":7: forcing.1: is not finite at the start (constant_power needs energy in its band)",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG)
