@@ -49,6 +49,9 @@ def test_every_key_says_what_it_means(known):
         ("particles.0.start.kind", "random | lattice | pairs | python | snapshot; required"),
         ("particles.0.start.seed", "[random, pairs]"),
         ("", "forcing"),
+        ("forcing", "or list of such blocks"),
+        ("forcing.1.helicity", "forcing.helicity"),
+        ("output.python.0.function", "output.python.function"),
     ],
 )
 def test_explain_finds_the_key(key: str, expected: str, capsys):

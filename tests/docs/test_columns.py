@@ -41,6 +41,8 @@ PLANE = (
 FLUID = "viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1}]"
 CARRIED = FLUID.replace("0.1}", "0.1, mean_gradient: [1, 0, 0]}")
 FORCED = "\nforcing: {kind: linear, coefficient: 0.1}"
+FORCES = """
+forcing: [{kind: linear, coefficient: 0.1}, {kind: linear, name: dye, field: dye, coefficient: 0.1}]"""
 SERIES = """
 output: {spectra: {every: 1}, transfer: {every: 1}, particle_statistics: {every: 1}, pair_correlation: {every: 1},
   trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}}
@@ -57,7 +59,7 @@ CASES = {
         f"kind: navier_stokes, {CARRIED}, hyperviscosity: {{order: 2, coefficient: 1e-4}}, "
         "drag: {coefficient: 0.1, below: 1}",
         "kind: abc",
-        FORCED + FLOW,
+        FORCES + FLOW,
     ),
     "particles": (f"kind: navier_stokes, {FLUID}", "kind: abc", SERIES),
     "large_eddies": (
@@ -178,6 +180,7 @@ def columns(simulation: Simulation) -> list[str]:
 def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation):
     known = [name for name in listed("columns") if not name.startswith("NAME")]
     known += [name.replace("NAME", "dye") for name in listed("columns") if name.startswith("NAME")]
+    known += [f"power_{name}" for name in simulation.config.forcings]
     assert undocumented(columns(simulation), known) == []
     series = measured_series(simulation)
     assert len(series) >= 5

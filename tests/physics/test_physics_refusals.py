@@ -312,7 +312,7 @@ REFUSED = [
     (
         FLOW,
         OU + "solenoidal_weight: 0.5, band: [0, 10]}",
-        "solenoidal_weight: this model's flow is incompressible",
+        "solenoidal_weight: velocity is free of divergence: 1 is needed",
     ),
     (
         FLOW,
