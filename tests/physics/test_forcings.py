@@ -39,7 +39,8 @@ START = {
     "magnetic": {"energy": 0.3, "peak": 2},
     "scalars": {"dye": {"peak": 2}},
 }
-LAYOUTS = [1, *(pytest.param(n, marks=pytest.mark.spmd) for n in (2, 4))]
+LAYOUTS = [1, pytest.param(2, marks=[pytest.mark.spmd, pytest.mark.slow])]
+LAYOUTS += [pytest.param(4, marks=pytest.mark.spmd)]
 
 
 def driven(forcing=FORCES, count: int = 1, **blocks) -> Simulation:
@@ -121,6 +122,7 @@ def test_several_forces_leave_the_momentum_of_a_gas_alone():
     )
 
 
+@pytest.mark.slow
 def test_gradients_by_numbers_of_a_list_agree_with_differences(one_device):
     run, _ = one_device
     key = "forcing.1.rate"

@@ -132,6 +132,13 @@ CASES = {
         "initial: {kind: jeans_wave, amplitude: 0.1}",
         "forcing: {kind: ornstein_uhlenbeck, rate: 0.4, correlation_time: 0.3, solenoidal_weight: 0.6}",
     ),
+    "helical forces": (
+        FLOW,
+        "grid: {shape: [1, 8, 8]}",
+        "initial: {kind: random, peak: 1.2, energy: 0.4, helicity: 0.2}",
+        "forcing: [{kind: ornstein_uhlenbeck, rate: 0.4, correlation_time: 0.3, helicity: 0.6},"
+        " {kind: constant_power, rate: 0.3, helicity: -0.4}]",
+    ),
     "kolmogorov": (FLOW, PLANE, RANDOM, "forcing: {kind: kolmogorov, amplitude: 0.4}"),
     "taylor_green force": (FLOW, PLANE, RANDOM, "forcing: {kind: taylor_green, amplitude: 0.4}"),
     "abc force": (

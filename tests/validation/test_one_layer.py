@@ -13,7 +13,8 @@ from simulator.measure.budget import imbalance
 from simulator.physics.models import State, outputs
 
 LAYERS = {"x": (1, 16, 12), "z": (16, 12, 1)}
-LAYOUTS = [1, *(pytest.param(n, marks=pytest.mark.spmd) for n in (2, 4))]
+SLOW = [pytest.mark.spmd, pytest.mark.slow]
+LAYOUTS = [1, pytest.param(2, marks=SLOW), pytest.param(4, marks=pytest.mark.spmd)]
 SOURCE = """\
 import jax.numpy as jnp
 
@@ -67,7 +68,7 @@ def on_plane(run: Simulation, state: State, name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("count", LAYOUTS)
-@pytest.mark.parametrize("normal", LAYERS)
+@pytest.mark.parametrize("normal", ["x", pytest.param("z", marks=pytest.mark.slow)])
 def test_the_velocity_across_a_plane_is_a_passive_scalar(source, normal: str, count: int):
     """The velocity within the plane is that of two dimensions, and the third component obeys the
     equation of a scalar of the same diffusivity, to the round-off of ten steps."""
@@ -105,8 +106,8 @@ def test_a_vortex_with_a_flow_along_its_axis_decays_as_its_mode(source, count: i
         assert_allclose(np.asarray(end.fields[name]), decayed * before, atol=1e-14)
 
 
-@pytest.mark.parametrize("ion_length", [0.0, 0.2])
-@pytest.mark.parametrize("normal", LAYERS)
+@pytest.mark.parametrize("ion_length", [pytest.param(0.0, marks=pytest.mark.slow), 0.2])
+@pytest.mark.parametrize("normal", ["x", pytest.param("z", marks=pytest.mark.slow)])
 def test_the_energy_budget_of_a_layer_closes(normal: str, ion_length: float):
     """dE/dt of the equations on this grid is the work of two forces less the dissipation."""
     model = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.03, "ion_length": ion_length}

@@ -37,6 +37,7 @@ def _force_name(name: str) -> str:
 class ForcingSettings(Settings):
     """Keys of every force."""
 
+    kind: Any
     name: Annotated[str, AfterValidator(_force_name)] | None = None
     """Name of the force in a list, whose power is the column power_NAME; by default its kind."""
 
