@@ -413,7 +413,7 @@ class Placed(Equation):
     has = (FieldMoments(),)
 
     def linear(self):
-        return {"u": -self.rate + 0 * self.k_squared}
+        return {"u": -self.rate}
 
     def products(self, values, points, time):
         return {"u": 2 * time * jnp.sin(points.x) * jnp.cos(2 * points.y) + 0 * values["u"]}

@@ -20,7 +20,8 @@ def linear_terms(model: Equation) -> dict[str, OverModes]:
     """L of every evolved field (1/time): that of the equation and of its further damping; zero for
     fields without any."""
     zero = jnp.zeros((1, 1, 1), model.transform.dtype)
-    terms = {name: zero for name in model.fields} | model.linear()
+    stated = {n: t if hasattr(t, "dtype") else t + zero for n, t in model.linear().items()}
+    terms = {name: zero for name in model.fields} | stated
     for damping in model.damps:
         terms[damping.field] = terms[damping.field] - damping.rate(model.transform)
     return terms
