@@ -230,7 +230,7 @@ def test_the_large_scale_dynamo_grows_with_the_helicity_opposite_to_that_of_the_
 ):
     """The alpha effect of a flow of helicity h is -h tau <u . omega> / 3: of the fields with curl b =
     +-b in the shell |k| = 1, that with -h grows, exponentially while the field is weak (here by a
-    factor of 90 from t = 8 to 24), and has the helicity <a . b> = -h <b^2>."""
+    factor of 50 from t = 8 to 24), and has the helicity <a . b> = -h <b^2>."""
     overrides = [f"forcing.helicity={helicity}", "devices.count=1"]
     run = Simulation(
         load_config(CONFIGS / "helical_dynamo.yaml", overrides), report=lambda line: None
