@@ -33,7 +33,6 @@ def plan_command(args: argparse.Namespace) -> int:
     example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100"""
     # JAX then loads its plugin without a driver
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-    from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import (
         Plan,
@@ -44,6 +43,7 @@ def plan_command(args: argparse.Namespace) -> int:
         machine,
         this_machine,
     )
+    from simulator.plan.abstract_run import planned_threads, with_planned_threads
     from simulator.plan.machines import target_of
     from simulator.plan.plan_text import lines_of, plan_json
     from simulator.plan.steps import fixed_steps
@@ -64,12 +64,17 @@ def plan_command(args: argparse.Namespace) -> int:
         )
         raise UserError(f"--nodes: {other}, or leave --nodes out")
     config = load_config(args.config, args.overrides)
-    usual = None if config.devices.threads == "auto" else 1
-    devices = args.devices or (usual if config.devices.count == "auto" else config.devices.count)
+    devices = args.devices or (None if config.devices.count == "auto" else config.devices.count)
     if args.device == "here":
-        target = this_machine(config, devices or most_devices(config, usable_cores()))
+        target = this_machine(config, devices)
+        config = (
+            config if target.platform == "gpu" else with_planned_threads(config, target.threads)
+        )
     else:
         target = machine(args.device)
+        if target.platform == "cpu":
+            config = with_planned_threads(config, target.threads)
+            target = target.with_threads(planned_threads(config))
         devices = args.nodes * target.per_node if args.nodes else devices
     if devices is None and target.measured:
         devices = most_devices(config, target.per_node)

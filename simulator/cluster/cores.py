@@ -1,5 +1,4 @@
-"""Divides the cores of a process among its virtual devices, and sets the size of XLA's pool of
-threads."""
+"""The cores of a process, and the size of XLA's pool of threads."""
 
 import contextlib
 import os
@@ -24,11 +23,13 @@ def cores_of(allocation: Allocation) -> int:
     return max(1, cores // allocation.local_processes)
 
 
-def devices_of(allocation: Allocation, limit: int | None) -> int:
-    """The number of virtual devices of this process by default: one per core, of `limit` devices of
-    all processes."""
-    cores = cores_of(allocation)
-    return min(cores, max(1, limit // allocation.num_processes)) if limit else cores
+def threads_of(threads: Threads, count: int | Literal["auto"], cores: int) -> int:
+    """The number of threads of a processor's device, by `devices.threads` and `devices.count`: the
+    only device of a process uses its `cores`, and the virtual devices that the user counts have
+    one thread each."""
+    if threads != "auto":
+        return threads
+    return cores if count == "auto" else 1
 
 
 @contextlib.contextmanager

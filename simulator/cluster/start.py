@@ -10,7 +10,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.cluster import environment, failure, meeting, mpi, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
-from simulator.cluster.cores import Threads, devices_of, pool_of
+from simulator.cluster.cores import Threads, cores_of, pool_of, threads_of
 from simulator.cluster.environment import Environment
 from simulator.cluster.hardware import (
     SETUP,
@@ -165,7 +165,7 @@ def start(
     platform: Platform = "auto",
     count: int | Literal["auto"] = "auto",
     threads: Threads = "auto",
-    limit: int | None = None,
+    members: int = 1,
     folder: Path | None = None,
     wait: float = meeting.DEFAULT,
     transport: mpi.Requested = "auto",
@@ -174,12 +174,11 @@ def start(
     """Starts JAX according to the allocation and returns the cluster.
 
     count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the
-    CPU one virtual device per core. threads: of each virtual device; `auto` is one. limit: the
-    number of devices that the layout can use, for `auto` on the CPU. folder: the shared run folder,
-    created if missing, in which the processes of a step find each other. wait: seconds for which
-    the processes wait for one another (`run.rendezvous`; see `meeting.patience`). transport:
-    `run.transport`. report: called with each warning, on process 0 or on the process that the
-    warning concerns.
+    CPU one device per process, or per member of an ensemble. threads: of each device of a
+    processor (see `threads_of`). folder: the shared run folder, created if missing, in which the
+    processes of a step find each other. wait: seconds for which the processes wait for one another
+    (`run.rendezvous`; see `meeting.patience`). transport: `run.transport`. report: called with each
+    warning, on process 0 or on the process that the warning concerns.
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
     connected. This function also makes the settings of JAX on which all parts rely (double
@@ -195,46 +194,64 @@ def start(
     local_ids = gpu_ids(allocation) if chosen == "gpu" else None
     gpus = allocation.num_processes * len(local_ids or ())
     changes = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
+    if chosen == "cpu" and count == "auto" and (forced := _forced()) is not None:
+        count = allocation.num_processes * forced
     carrier = (
         _without_mpi(transport)
         if chosen == "gpu"
-        else _transport(transport, allocation, count, limit, report)
+        else _transport(transport, allocation, count, report)
     )
     _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
         claim = join(allocation, local_ids, folder, wait, to_stderr, carrier.name)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
-    if carrier.name == "mpi":
-        each = 1
     if chosen == "gpu" and threads != "auto":
         raise UserError(
             f"devices.threads: {threads} is for processors, but this run uses GPUs; leave the key out, "
             "or set devices.platform: cpu"
         )
-    local = each or devices_of(allocation, limit)
-    forced = re.search(
-        r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")
-    )
-    if chosen == "cpu" and not forced:  # _select refuses a number of the user that is too small
-        # the backend runs already (a notebook): _select takes its devices
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", local)
-    try:
-        with pool_of(None if threads == "auto" else local * threads):
-            present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
-    except RuntimeError as error:
-        raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
+    if chosen == "cpu":
+        each = each or max(members // allocation.num_processes, 1)
+        cores = max(cores_of(allocation) // each, 1)
+        of_device = threads_of(threads, count, cores)
+        present = _processors(each, count, threads, of_device)
+    else:
+        of_device = 1
+        present = _present(gpu_vendor())
     if carrier.name == "mpi":
         mpi.check_world(Path(os.environ[mpi.LIBRARY]), allocation.num_processes)
-    used = _select(allocation, present, each, limit, chosen, report)
-    threads = 1 if threads == "auto" else threads
-    cluster = Cluster(allocation, chosen, used, changes, threads, carrier, claim)
+    used = _select(allocation, present, each, chosen, report)
+    cluster = Cluster(allocation, chosen, used, changes, of_device, carrier, claim)
     if cluster.num_processes > 1:
         with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
             cluster.barrier("start")
             _touch_all(used)
+            # All processes run one program, which is compiled for a number of threads.
+            cluster = replace(cluster, threads=min(cluster.gather(of_device)))
     return cluster
+
+
+def _processors(
+    each: int, count: int | Literal["auto"], threads: Threads, of_device: int
+) -> list[Device]:
+    """All CPU devices, of which this process has `each`, with `of_device` threads each."""
+    # _select refuses a number of the user that is too small
+    if _forced() is None:
+        # the backend runs already (a notebook): _select takes its devices
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", each)
+    # Virtual devices that the user counts share a pool of all cores.
+    counted = threads == "auto" and count != "auto"
+    with pool_of(None if counted else each * of_device):
+        return _present("cpu")
+
+
+def _present(backend: str) -> list[Device]:
+    try:
+        return jax.devices(backend)
+    except RuntimeError as error:
+        raise RunFailure(f"JAX did not start on the {backend.upper()}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -318,20 +335,21 @@ def _transport(
     requested: mpi.Requested,
     allocation: Allocation,
     count: int | Literal["auto"],
-    limit: int | None,
     report: Report,
 ) -> mpi.Transport:
-    processes = allocation.num_processes
-    if count != "auto":
-        devices = count
-    elif requested == "mpi":
-        devices = processes
-    else:
-        devices = processes * devices_of(allocation, limit)
+    devices = allocation.num_processes if count == "auto" else count
     transport = mpi.choose_transport(requested, allocation, devices, os.environ)
     if transport.declined and allocation.process_id == 0:
         report(f"warning: processes communicate by gloo instead of MPI: {transport.declined}")
     return transport
+
+
+def _forced() -> int | None:
+    """The number of devices of a process, if the user's flag of XLA gives it."""
+    flag = re.search(
+        r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
+    )
+    return None if flag is None else int(flag[1])
 
 
 def _per_process(allocation: Allocation, count: int | Literal["auto"]) -> int | None:
@@ -382,7 +400,6 @@ def _select(
     allocation: Allocation,
     present: list[Device],
     each: int | None,
-    limit: int | None,
     platform: Literal["cpu", "gpu"],
     report: Report,
 ) -> tuple[Device, ...]:
@@ -402,7 +419,7 @@ def _select(
             report(
                 f"warning: processes have {min(counts)} to {max(counts)} devices: each uses {fewest}"
             )
-        each = fewest if platform == "gpu" or not limit else min(fewest, max(1, limit // n))
+        each = fewest
     if each > fewest or each < 1:
         poorest = counts.index(fewest)
         started = "; JAX was started before with this number" if platform == "cpu" else ""

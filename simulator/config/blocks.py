@@ -169,11 +169,11 @@ class DeviceSettings(Settings):
     """auto uses GPUs if there are any."""
     count: AutoOrCount = "auto"
     """Number of devices of the whole run, over all processes; on the CPU the number of virtual
-    devices."""
+    devices. auto: all GPUs, or on the CPU one device per process."""
     threads: AutoOrCount = "auto"
     """Number of threads of each device on the CPU, which share the work of native kernels and of
-    XLA's loops; with a number, a process has one device unless count says otherwise. auto: one. The
-    results do not depend on it."""
+    XLA's loops. auto: the cores that a process may use, or, where count gives a number of virtual
+    devices, one. The results do not depend on it."""
 
     @model_validator(mode="after")
     def _threads_of_processors(self) -> Self:

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import jax
 
 from simulator.cluster import mpi
+from simulator.cluster.cores import threads_of
 from simulator.cluster.environment import with_xla_flags
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
@@ -63,6 +64,16 @@ def virtual_devices() -> list[Any]:
 def planned_threads(config: RunConfig) -> int:
     """The threads of a processor's device: one, unless the configuration gives their number."""
     return 1 if config.devices.threads == "auto" else config.devices.threads
+
+
+def with_planned_threads(config: RunConfig, cores: int) -> RunConfig:
+    """The configuration with the threads that its run has on processors with this number of cores
+    for each process."""
+    settings = config.devices
+    if settings.platform == "gpu":
+        return config
+    threads = threads_of(settings.threads, settings.count, cores)
+    return config.changed(devices={"threads": threads})
 
 
 def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:

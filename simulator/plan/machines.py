@@ -1,8 +1,8 @@
 """The memory and the rates of known devices, and XLA's descriptions of GPUs that are not present.
 
 The table, `devices.yaml`, holds peak rates from the vendors' data sheets; a step is planned with
-the fractions `EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a core of a
-processor, as in a run."""
+the fractions `EFFICIENCY` of the peaks. A device is a GPU, half of an MI250X, or a socket with its
+cores, as in a run."""
 
 import os
 from collections.abc import Mapping
@@ -20,6 +20,8 @@ from simulator.plan.abstract_run import Platform
 
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
+SOCKETS = 2
+"""Processors of a node."""
 START = 5e-6
 EXCHANGE_LATENCY = 20e-6
 """Seconds from one kernel of a GPU to the next, an upper bound: launches that overlap with longer
@@ -48,6 +50,21 @@ class Machine:
     device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
     """XLA's description of the device, for compilation without such a device."""
+    threads: int = 1  # Of a processor's device: cores.
+
+    def with_threads(self, threads: int) -> "Machine":
+        """The same nodes with other devices: processors with this number of cores each."""
+        if threads == self.threads:
+            return self
+        more = threads / self.threads
+        rates = {name: more * getattr(self, name) for name in ("memory", "bandwidth", "link")}
+        return replace(
+            self,
+            **rates,
+            cache=None if self.cache is None else more * self.cache,
+            per_node=max(self.per_node * self.threads // threads, 1),
+            threads=threads,
+        )
 
 
 def _gpu(
@@ -77,20 +94,21 @@ def _gpu(
 
 
 def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
-    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's
-    cache, move 10 GB/s (measured on such cores)."""
-    each = bandwidth * GB / cores
+    """A node with two processors; a device is one of them. Transforms, and blocks that stay in a
+    core's cache, move 10 GB/s a core (measured on such cores)."""
+    each = bandwidth * GB / SOCKETS
     return Machine(
         name,
         "cpu",
-        memory * GB / cores,
+        memory * GB / SOCKETS,
         each,
-        cores,
+        SOCKETS,
         each / 2,
         25 * GB,
         source,
-        cache=10 * GB,
+        cache=10 * GB * cores / SOCKETS,
         start=0.0,
+        threads=cores // SOCKETS,
     )
 
 

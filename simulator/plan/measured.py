@@ -18,10 +18,16 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings
 from simulator.errors import RunFailure, UserError
-from simulator.plan.abstract_run import planned_threads, prepare_virtual_devices, scaled
+from simulator.plan.abstract_run import (
+    planned_threads,
+    prepare_virtual_devices,
+    scaled,
+    with_planned_threads,
+)
 from simulator.plan.machines import Machine
 from simulator.plan.step import Step
 from simulator.simulation.advance import Until
+from simulator.simulation.placement import most_devices
 from simulator.simulation.simulation import Simulation
 
 LARGEST = 128
@@ -91,7 +97,8 @@ def this_machine(
     """The devices that a run would take here, with the rate of the run's own steps. Starts JAX on
     these devices.
 
-    devices: the number of devices of the run; by default all. clock: returns seconds; on cores that
+    devices: the number of devices of the run; by default all GPUs, or one device with all cores.
+    clock: returns seconds; on cores that
     other programs use too, the processor time of this process. largest: points along the longest
     side of the measured grid. Raises UserError if the run cannot start on the measured grid."""
     jax.config.update("jax_enable_x64", True)  # as in every run
@@ -99,12 +106,16 @@ def this_machine(
     present = jax.devices()
     cores = usable_cores()
     platform = present[0].platform
-    if platform != "gpu":
+    if platform == "gpu":
+        threads = 1
+        devices = devices or most_devices(config, len(present))
+    else:
         platform = "cpu"
-        present = present[: max(1, cores // planned_threads(config))]
+        config = with_planned_threads(config, 1 if devices else cores)
+        threads = planned_threads(config)
+        present = present[: max(1, cores // threads)]
         keep_freed_memory(os.environ)  # as in every run
     used = tuple(present[:devices])
-    threads = 1 if platform == "gpu" else planned_threads(config)
     shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)
     smaller = config.changed(grid={"shape": shape})
     settings = DeviceSettings(count=len(used), threads=config.devices.threads)
@@ -143,4 +154,5 @@ def this_machine(
         measured=True,
         start=0.0,
         exchange_latency=0.0,
+        threads=threads,
     )

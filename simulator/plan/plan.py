@@ -180,7 +180,11 @@ class Plan:
         if self.machine.platform == "gpu":
             asked: dict[str, int | str] = {"nodes": nodes, "gpus_per_node": each}
         else:
-            asked = {"nodes": nodes, "tasks_per_node": 1, "cpus_per_task": each}
+            asked = {
+                "nodes": nodes,
+                "tasks_per_node": each,
+                "cpus_per_task": self.machine.threads,
+            }
         if self.whole_run is not None:
             asked["time"] = slurm_time(min(DAY, START + MARGIN * self.whole_run))
         return asked

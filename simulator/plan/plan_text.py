@@ -9,6 +9,7 @@ from math import ceil, prod
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
 from simulator.errors import UserError
+from simulator.plan.abstract_run import planned_threads, with_planned_threads
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, compile_obstacle, machine
 from simulator.plan.plan import Plan, device_words
@@ -155,18 +156,23 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     `site` holds the settings of the site."""
     settings = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
     target = machine(device, "device")
-    devices = _devices(config, target, settings)
+    planned = config
+    if target.platform == "cpu":
+        cores = settings.get("cpus_per_task")
+        planned = with_planned_threads(config, cores if isinstance(cores, int) else target.threads)
+        target = target.with_threads(planned_threads(planned))
+    devices = _devices(planned, target, settings)
     if devices is None:
         return config, [f"warning: {config.name} fits on no number of {target.name} devices"]
     try:
         known = config.time.dt or config.time.steps
         steps = fixed_steps(config) if known else Steps(None, "dt follows from the flow")
-        plan = Plan(config, target, devices, steps)
+        plan = Plan(planned, target, devices, steps)
     except UserError as error:
         return config, [f"warning: {error}"]
     lines = []
     if not plan.fits:
-        more = fewest_devices(config, target, devices, plan.beside)
+        more = fewest_devices(planned, target, devices, plan.beside)
         cure = f"{more} would suffice" if more is not None else "no number of devices would suffice"
         lines.append(
             f"warning: {config.name} needs {size(plan.step.largest)} on each of {devices} "
@@ -177,11 +183,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if sized:
         wanted = {k: v for k, v in wanted.items() if k == "time"}
         if "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
-            each = settings.get("gpus_per_node") or prod(
-                v
-                for k in ("tasks_per_node", "cpus_per_task")
-                if isinstance(v := settings.get(k), int)
-            )
+            each = settings.get("gpus_per_node") or settings.get("tasks_per_node") or 1
             wanted = {"nodes": ceil(plan.devices / int(str(each))), **wanted}
     if "time" in settings:
         wanted.pop("time", None)
@@ -198,9 +200,8 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
 def _devices(config: RunConfig, target: Machine, settings: dict[str, object]) -> int | None:
     if config.devices.count != "auto":
         return config.devices.count
-    keys = ("gpus_per_node",) if target.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
-    numbers = [value for key in keys if isinstance(value := settings.get(key), int)]
-    each = prod(numbers) if numbers else None
+    number = settings.get("gpus_per_node" if target.platform == "gpu" else "tasks_per_node")
+    each = number if isinstance(number, int) else None
     nodes = settings.get("nodes")
     if isinstance(nodes, int):
         return nodes * (each or target.per_node)

@@ -16,7 +16,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from simulator.cluster import Allocation
-from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import MEMBERS
 from simulator.cluster.start import Cluster, start
 from simulator.cluster.variables import recorded_variables
@@ -170,19 +169,14 @@ def connect(
 ) -> Cluster:
     """Starts JAX with the devices of the configuration and the allocation; refuses impossible
     numbers first."""
-    processes = allocation.num_processes
-    check_devices(config, config.devices.count, processes, members)
     settings = config.devices
-    cores = usable_cores() if settings.threads == "auto" else 1
-    each = most_devices(
-        config, max(cores * processes // members, 1), processes if members == 1 else 1
-    )
+    check_devices(config, settings.count, allocation.num_processes, members)
     return start(
         allocation,
         platform=settings.platform,
         count=settings.count,
         threads=settings.threads,
-        limit=None if each is None else members * each,
+        members=members,
         folder=folder,
         wait=config.run.rendezvous,
         transport=config.run.transport,

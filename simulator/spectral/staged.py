@@ -80,6 +80,7 @@ class StagedTransform(Transform):
             options.threads,
         )
         self.schedule = schedule
+        self.threads = options.threads
         self._of_fields = schedule.of_fields()
         self.kept_order = schedule.values_order
         self.name = f"{NAME}_{plan.name}"

@@ -113,32 +113,32 @@ def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
 
 
 @pytest.mark.spmd
-def test_auto_divides_cores_and_limit_among_local_processes(tmp_path):
+def test_local_processes_have_a_device_each_with_their_share_of_the_cores(tmp_path):
     body = """
         from simulator.cluster import cores as module
         module.usable_cores = lambda: 8
-        answer(len(start(discover(os.environ), platform="cpu", limit=5).devices))
+        cluster = start(discover(os.environ), platform="cpu")
+        answer([len(cluster.devices), cluster.threads])
     """
-    assert run(tmp_path, 2, body) == [4, 4]  # 4 cores each, but the layout has use for 5 in all
+    assert run(tmp_path, 2, body) == [[2, 4]] * 2
 
 
 @pytest.mark.spmd
-def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_together(
-    tmp_path, capfd
-):
+def test_unequal_processes_use_equally_many_threads_and_refuse_an_odd_number_together(tmp_path):
+    """All processes run one program, which is compiled for a number of threads."""
     body = """
         from simulator.cluster import cores as module
-        module.usable_cores = lambda: 2 + 4 * me
+        module.usable_cores = lambda: 4 + 4 * me
         try:
             start(discover(os.environ), platform="cpu", count=3)
         except UserError as error:
             said = str(error)
-        cluster = start(discover(os.environ), platform="cpu", limit=64)
-        answer([len(cluster.devices), cluster.any(np.array([me])).tolist(), said])
+        cluster = start(discover(os.environ), platform="cpu")
+        found = cluster.any(np.array([me])).tolist()
+        answer([len(cluster.devices), cluster.threads, found, said])
     """
     said = "devices.count: 3 is not a multiple of the 2 processes; it is the total over the whole run, e.g. 2"
-    assert run(tmp_path, 2, body) == [[2, [1], said]] * 2
-    assert "warning: processes have 1 to 3 devices: each uses 1" in capfd.readouterr().err
+    assert run(tmp_path, 2, body) == [[2, 2, [1], said]] * 2
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,16 @@ def test_unequal_processes_use_equally_many_devices_and_refuse_an_odd_number_tog
         ("count=1, threads=5", 5, 5),  # more than there are cores
         ("count=2, threads=3", 3, 6),
         ("count=1, threads=1", 1, 1),
-        ("limit=1, threads=4", 4, 4),
+        ("threads=4", 4, 4),
         ("count=9", 1, 9),
+        ("members=2", 3, 6),  # of six cores
+        ("", 6, 6),
     ],
 )
 def test_the_pool_has_the_threads_of_all_devices(tmp_path, devices, threads: int, expected: int):
     body = f"""
+        from simulator.cluster import cores as module
+        module.usable_cores = lambda: 6
         cluster = start(discover({{}}), platform="cpu", {devices})
         names = [Path(task, "comm").read_text() for task in Path("/proc/self/task").iterdir()]
         answer([cluster.threads, sum("XLAEigen" in name for name in names), "NPROC" in os.environ])

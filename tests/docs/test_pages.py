@@ -128,7 +128,7 @@ def test_the_first_run_prints_what_is_shown(tmp_path):
     def alike(text: str) -> str:
         """Without this machine's cores, kernels and place of the environment, and without the sizes
         of files."""
-        text = re.sub(r"\d+ cpu devices, .*", "N cpu devices", text)
+        text = re.sub(r"\d+ cpu devices?( of \d+ threads)?, .*", "N cpu devices", text)
         text = re.sub(r"\S*/simulator (?=plot|report|verify)", "simulator ", text)
         return re.sub(r"(?m)^(  \S+(\.\w+|/) ) .*$", r"\1", text)
 

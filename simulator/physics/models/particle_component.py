@@ -180,7 +180,9 @@ class ParticleComponent(Component):
         fastest = None
         if self.domain.native:
             arguments = work, velocity, particles.count, jnp.asarray(duration, jnp.float64)
-            velocity, fastest = self.domain.on_devices(partial(kicked, spacing), *arguments)
+            velocity, fastest = self.domain.on_devices(
+                partial(kicked, self.domain.threads, spacing), *arguments
+            )
         else:
             velocity = velocity + duration * accelerated(particles, work)
         new = particles.with_records({"velocity": velocity})
@@ -204,7 +206,9 @@ class ParticleComponent(Component):
         if not self.domain.native:
             return {PARTICLES: self.settled(particles, position + duration * velocity)}
         arguments = position, velocity, particles.count, jnp.asarray(duration, jnp.float64)
-        position = self.domain.on_devices(partial(drifted, self.domain.box), *arguments)
+        position = self.domain.on_devices(
+            partial(drifted, self.domain.threads, self.domain.box), *arguments
+        )
         return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
 
     def leap(
@@ -233,7 +237,8 @@ class ParticleComponent(Component):
             jnp.asarray(kick, jnp.float64),
             jnp.asarray(drift, jnp.float64),
         )
-        kicked, *arrays = domain.on_devices(partial(leapt, domain.box, shared), *arguments, *moving)
+        local = partial(leapt, domain.threads, domain.box, shared)
+        kicked, *arrays = domain.on_devices(local, *arguments, *moving)
         old = of(velocity, *arrays[3:]) if shared else None
         return old, settled(of(kicked, *arrays[:3]), domain)
 

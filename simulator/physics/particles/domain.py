@@ -102,10 +102,11 @@ class Domain:
 
     physical: PhysicalLayout
     native: bool = False  # Whether particles are sorted and selected in native code.
+    threads: int = 1  # Of a device; they share the work of native code.
 
     @classmethod
     def of(cls, transform: Transform) -> Self:
-        return cls(transform.physical, transform.kernels == "native")
+        return cls(transform.physical, transform.kernels == "native", transform.threads)
 
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:

@@ -266,7 +266,9 @@ class Sampler:
             starts.get(axis, first) for axis, first in zip(axes, (0, 0, -before), strict=True)
         ]
         periods = [0 if axis in starts else grid.shape[axis] for axis in axes]
-        return Held(KERNELS[self.kind].points, order, firsts, periods, grid.spacing, self.sloped)
+        points = KERNELS[self.kind].points
+        threads = self.domain.threads
+        return Held(points, order, firsts, periods, grid.spacing, self.sloped, threads)
 
     def _local_native(
         self,
@@ -287,7 +289,9 @@ class Sampler:
         support = self.block_points(order, starts, kernel.below)
 
         def part(first: int, size: int) -> jax.Array:
-            array = woven(block[first : first + size], below, above, around=last not in starts)
+            field = block[first : first + size]
+            around = last not in starts
+            array = woven(field, below, above, around=around, threads=domain.threads)
             array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
             return gather(array, position, count, support)
 

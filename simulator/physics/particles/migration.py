@@ -125,7 +125,7 @@ def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tu
     spacing = domain.physical.grid.spacing[cut.axis]
     here = lax.axis_index(cut.name).reshape(1)
     return native_kernels.leaving(
-        travellers.records["position"], travellers.number, here, ring, spacing, most
+        domain.threads, travellers.records["position"], travellers.number, here, ring, spacing, most
     )
 
 
@@ -251,7 +251,7 @@ def in_cell_order(particles: ParticleSet, domain: Domain, due: jax.Array) -> Par
     grid = domain.physical.grid
     names = [name for name in particles.records if name != "position"]
 
-    local = partial(native_kernels.sorted_by_cell, ORDER, grid.shape, grid.spacing)
+    local = partial(native_kernels.sorted_by_cell, domain.threads, ORDER, grid.shape, grid.spacing)
     arrays = (
         particles.records["position"],
         particles.id,

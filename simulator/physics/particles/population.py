@@ -145,7 +145,9 @@ class Population:
             return jax.tree.map(lambda a, b: jnp.where(holds, a, b), new, old)
         leaves, tree = jax.tree.flatten(new)
         return tree.unflatten(
-            self.domain.on_devices(restore, holds, *leaves, *jax.tree.leaves(old))
+            self.domain.on_devices(
+                partial(restore, self.domain.threads), holds, *leaves, *jax.tree.leaves(old)
+            )
         )
 
     # ---- growing

@@ -306,7 +306,7 @@ class Swarm:
             if lazy:
                 arguments = waits, path, old, new["position"]
                 position, path, lost = self.domain.on_devices(
-                    partial(advanced, self.domain.box), *arguments
+                    partial(advanced, self.domain.threads, self.domain.box), *arguments
                 )
                 kept = {"position": position, "displacement": path}
             else:

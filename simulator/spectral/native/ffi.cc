@@ -5,6 +5,9 @@
 // target's messages and scratch memory.
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -101,7 +104,38 @@ ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingR
   return ffi::Error::Success();
 }
 
-ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::Span<const int64_t> below, int64_t around) {
+// Kernels for particles visit this many entries of an array at a time.
+constexpr index ENTRIES = 4096;
+
+// Calls run(part of the call, worker) for all entries of a call.
+template <class Call, class Run> void visit(ffi::ThreadPool &pool, index threads, const Call &call, const Run &run) {
+  simulator::share(pool, threads, (call.entries + ENTRIES - 1) / ENTRIES, [&](index begin, index end, index worker) {
+    Call part = call;
+    part.begin = begin * ENTRIES, part.end = std::min(call.entries, end * ENTRIES);
+    run(part, worker);
+  });
+}
+
+simulator::Share sharing(ffi::ThreadPool &pool, index threads) {
+  return [&pool, threads](index units, const std::function<void(index, index)> &work) {
+    simulator::share(pool, threads, units, [&work](index begin, index end, index) { work(begin, end); });
+  };
+}
+
+// Calls copy(to, from, bytes) for the parts of an array.
+template <class Copy>
+void copy_array(ffi::ThreadPool &pool, index threads, ffi::AnyBuffer &to, const ffi::AnyBuffer &from, const Copy &copy) {
+  constexpr index PAGE = 1 << 16;
+  const index bytes = from.size_bytes();
+  char *target = static_cast<char *>(to.untyped_data());
+  const char *source = static_cast<const char *>(from.untyped_data());
+  simulator::share(pool, threads, (bytes + PAGE - 1) / PAGE, [&](index begin, index end, index) {
+    copy(target + begin * PAGE, source + begin * PAGE, std::min(bytes, end * PAGE) - begin * PAGE);
+  });
+}
+
+ffi::Error weave(ffi::ThreadPool pool, int64_t threads, ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven,
+                 ffi::Span<const int64_t> below, int64_t around) {
   simulator::Weave w;
   const auto extents = block.dimensions(), room = woven->dimensions();
   if (extents.size() != 4 || room.size() != 4 || below.size() != 3 || room[3] != extents[0] ||
@@ -114,7 +148,12 @@ ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::S
     if (w.below[i] < 0 || w.below[i] + w.extents[i] > w.room[i] || !w.extents[i]) return wrong("a field without room");
   }
   w.block = block.untyped_data(), w.woven = woven->untyped_data();
-  (holds_double(block) ? simulator::weaver<double>() : simulator::weaver<float>())(w);
+  const auto run = holds_double(block) ? simulator::weaver<double>() : simulator::weaver<float>();
+  simulator::share(pool, threads, w.extents[0] * w.extents[1], [&](index begin, index end, index) {
+    simulator::Weave part = w;
+    part.begin = begin, part.end = end;
+    run(part);
+  });
   return ffi::Error::Success();
 }
 
@@ -142,8 +181,8 @@ const char *placed(Particles &p, ffi::Span<const int64_t> geometry, ffi::Span<co
 }
 
 // `rate`: (3, entries), or nothing of no entries.
-ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::AnyBuffer rate,
-                  ffi::Buffer<ffi::F64> factors, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts,
+ffi::Error gather(ffi::ThreadPool pool, int64_t threads, ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position,
+                  ffi::AnyBuffer rate, ffi::Buffer<ffi::F64> factors, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts,
                   ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing) {
   simulator::Gather g;
   const auto extents = block.dimensions(), made = values->dimensions();
@@ -159,12 +198,37 @@ ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Any
   g.rate = rates ? rate.untyped_data() : nullptr;
   std::copy_n(factors.typed_data(), 2, g.factors);
   g.block = block.untyped_data(), g.values = values->untyped_data();
-  (holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>())(g);
+  const auto run = holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>();
+  visit(pool, threads, g, [&](const simulator::Gather &part, index) { run(part); });
   return ffi::Error::Success();
 }
 
-ffi::Error deposit(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass, ffi::Buffer<ffi::F64> scale,
-                   ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
+// Calls `run` for the whole block or, by several threads, for parts of its planes and lines.
+void deposit_in_parts(ffi::ThreadPool &pool, index threads, simulator::Deposit d, simulator::RunDeposit run) {
+  index parts[] = {1, 1};
+  for (int a = 0; a < 2 && threads > 1 && d.count > ENTRIES; ++a) {
+    const index wanted = (simulator::PARTS * threads + parts[0] - 1) / parts[0];
+    parts[a] = std::max<index>(1, std::min(wanted, d.extents[a] / simulator::TILE));
+  }
+  const index all = parts[0] * parts[1];
+  std::vector<simulator::Span> spans(all > 1 ? (d.count + simulator::BATCH - 1) / simulator::BATCH : 0);
+  d.spans = all > 1 ? spans.data() : nullptr;
+  if (all > 1) simulator::spans(d, spans.data(), sharing(pool, threads));
+  simulator::share(pool, threads, all, [&](index begin, index end, index) {
+    for (index number = begin; number < end; ++number) {
+      const index place[] = {number / parts[1], number % parts[1]};
+      simulator::Deposit part = d;
+      for (int a = 0; a < 2; ++a) {
+        part.least[a] = place[a] * d.extents[a] / parts[a];
+        part.most[a] = (place[a] + 1) * d.extents[a] / parts[a];
+      }
+      run(part);
+    }
+  });
+}
+
+ffi::Error deposit(ffi::ThreadPool pool, int64_t threads, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass,
+                   ffi::Buffer<ffi::F64> scale, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> starts, ffi::Result<ffi::AnyBuffer> block,
                    ffi::Span<const int64_t> geometry, ffi::Span<const double> spacing) {
   simulator::Deposit d;
   const auto extents = block->dimensions();
@@ -173,16 +237,19 @@ ffi::Error deposit(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::F64> mass, f
   if (index(mass.element_count()) != d.entries) return wrong("a deposit of another number of masses");
   d.mass = mass.typed_data(), d.scale = *scale.typed_data(), d.block = block->untyped_data();
   switch (block->element_type()) {
-    case ffi::S64: simulator::depositor<int64_t>()(d); break;
-    case ffi::F64: simulator::depositor<double>()(d); break;
-    case ffi::F32: simulator::depositor<float>()(d); break;
+    case ffi::S64: deposit_in_parts(pool, threads, d, simulator::depositor<int64_t>()); break;
+    case ffi::F64: deposit_in_parts(pool, threads, d, simulator::depositor<double>()); break;
+    case ffi::F32: deposit_in_parts(pool, threads, d, simulator::depositor<float>()); break;
     default: return wrong("a deposit of other numbers");
   }
   return ffi::Error::Success();
 }
 
-ffi::Error kick(ffi::AnyBuffer pull, ffi::Buffer<ffi::F64> velocity, ffi::Buffer<ffi::S32> count,
-                ffi::Buffer<ffi::F64> length, ffi::Result<ffi::Buffer<ffi::F64>> kicked,
+// The larger number; not a number if one of them is not.
+double larger(double a, double b) { return a != a || b <= a ? a : b; }
+
+ffi::Error kick(ffi::ThreadPool pool, int64_t threads, ffi::AnyBuffer pull, ffi::Buffer<ffi::F64> velocity,
+                ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::F64> length, ffi::Result<ffi::Buffer<ffi::F64>> kicked,
                 ffi::Result<ffi::Buffer<ffi::F64>> fastest, ffi::Span<const double> spacing) {
   const index numbers = velocity.element_count();
   if (index(pull.element_count()) != numbers || index(kicked->element_count()) != numbers || numbers % 3 ||
@@ -193,19 +260,24 @@ ffi::Error kick(ffi::AnyBuffer pull, ffi::Buffer<ffi::F64> velocity, ffi::Buffer
   if (k.count < 0 || k.count > k.entries) return wrong("a kick of more particles than entries");
   std::copy(spacing.begin(), spacing.end(), k.spacing);
   k.pull = pull.untyped_data(), k.velocity = velocity.typed_data(), k.kicked = kicked->typed_data();
-  k.fastest = fastest->typed_data();
-  switch (pull.element_type()) {
-    case ffi::F64: simulator::kicker<double>()(k); break;
-    case ffi::F32: simulator::kicker<float>()(k); break;
-    default: return wrong("a kick by other numbers");
-  }
+  if (pull.element_type() != ffi::F64 && pull.element_type() != ffi::F32) return wrong("a kick by other numbers");
+  const auto run = holds_double(pull) ? simulator::kicker<double>() : simulator::kicker<float>();
+  std::vector<double> most(threads, 0.0);
+  visit(pool, threads, k, [&](simulator::Kick part, index worker) {
+    double of_part;
+    part.fastest = &of_part;
+    run(part);
+    most[worker] = larger(most[worker], of_part);
+  });
+  *fastest->typed_data() = std::accumulate(most.begin(), most.end(), 0.0, larger);
   return ffi::Error::Success();
 }
 
 // Operands: pull (3, entries), or nothing of no entries; velocity; number of particles; lengths of kick and drift;
 // position; others. Results: velocity; position and others, in the same memory; and with `saves` a copy of these as they
 // were.
-ffi::Error drift(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const double> box, int64_t saves) {
+ffi::Error drift(ffi::ThreadPool pool, int64_t threads, ffi::RemainingArgs given, ffi::RemainingRets made,
+                 ffi::Span<const double> box, int64_t saves) {
   constexpr size_t FIRST = 4;
   if (given.size() <= FIRST || box.size() != 3) return wrong("a wrong number of arrays of particles to move");
   const size_t moving = given.size() - FIRST;
@@ -236,18 +308,19 @@ ffi::Error drift(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
     ffi::AnyBuffer copy = **made.get<ffi::AnyBuffer>(1 + moving + i);
     if (copy.size_bytes() != array.size_bytes()) return wrong("an array to keep of another kind");
     if (i)
-      simulator::copy_aside(static_cast<char *>(copy.untyped_data()), static_cast<const char *>(array.untyped_data()),
-                            index(array.size_bytes()));
+      copy_array(pool, threads, copy, array, simulator::copy_aside);
     else
       d.saved = copy.typed_data<double>();
   }
-  (holds_double(pull) ? simulator::drifter<double>() : simulator::drifter<float>())(d);
+  const auto run = holds_double(pull) ? simulator::drifter<double>() : simulator::drifter<float>();
+  visit(pool, threads, d, [&](const simulator::Drift &part, index) { run(part); });
   return ffi::Error::Success();
 }
 
 // Operands: factors, number of particles, position, displacement, rates. Results: position and displacement, in the same
 // memory, and whether a position is not finite.
-ffi::Error advance(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const double> box) {
+ffi::Error advance(ffi::ThreadPool pool, int64_t threads, ffi::RemainingArgs given, ffi::RemainingRets made,
+                   ffi::Span<const double> box) {
   constexpr size_t FIRST = 4;
   if (given.size() <= FIRST || made.size() != 3 || box.size() != 3) return wrong("a wrong number of arrays to advance");
   const ffi::AnyBuffer factors = *given.get<ffi::AnyBuffer>(0), count = *given.get<ffi::AnyBuffer>(1);
@@ -275,14 +348,19 @@ ffi::Error advance(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<
   d.count = *count.typed_data<int32_t>(), d.factors = factors.typed_data<double>(), d.rates = rates.data();
   if (d.count < 0 || d.count > d.entries) return wrong("an advance of more particles than entries");
   std::copy(box.begin(), box.end(), d.box);
-  (holds_double(first) ? simulator::advancer<double>() : simulator::advancer<float>())(d);
-  *lost.typed_data<int32_t>() = d.lost;
+  const auto run = holds_double(first) ? simulator::advancer<double>() : simulator::advancer<float>();
+  std::atomic<bool> any = false;
+  visit(pool, threads, d, [&](simulator::Advance part, index) {
+    run(part);
+    if (part.lost) any = true;
+  });
+  *lost.typed_data<int32_t>() = any;
   return ffi::Error::Success();
 }
 
 // Operands: position (3, entries), number of particles, this device. `ring`: the axis, its planes, those of a device.
-ffi::Error leave(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::S32> here,
-                 ffi::Result<ffi::Buffer<ffi::S32>> up, ffi::Result<ffi::Buffer<ffi::S32>> down,
+ffi::Error leave(ffi::ThreadPool pool, int64_t threads, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count,
+                 ffi::Buffer<ffi::S32> here, ffi::Result<ffi::Buffer<ffi::S32>> up, ffi::Result<ffi::Buffer<ffi::S32>> down,
                  ffi::Result<ffi::Buffer<ffi::S32>> both, ffi::Result<ffi::Buffer<ffi::S32>> number,
                  ffi::Span<const int64_t> ring, double spacing) {
   const index entries = position.element_count() / 3;
@@ -295,13 +373,13 @@ ffi::Error leave(ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> count, ff
   const simulator::Ring of{spacing, ring[1], ring[2], *here.typed_data()};
   *number->typed_data() = int32_t(simulator::leaving(position.typed_data() + ring[0] * entries, held, of,
                                                      up->element_count(), entries, up->typed_data(), down->typed_data(),
-                                                     both->typed_data()));
+                                                     both->typed_data(), sharing(pool, threads)));
   return ffi::Error::Success();
 }
 
 // Operands: whether the new arrays hold, new arrays, old arrays. Results: the new arrays, in the same memory, or copies
 // of the old ones.
-ffi::Error restore(ffi::RemainingArgs given, ffi::RemainingRets made) {
+ffi::Error restore(ffi::ThreadPool pool, int64_t threads, ffi::RemainingArgs given, ffi::RemainingRets made) {
   if (given.size() != 1 + 2 * made.size()) return wrong("a number of arrays to restore is wrong");
   const ffi::AnyBuffer holds = *given.get<ffi::AnyBuffer>(0);
   if (holds.element_type() != ffi::PRED || holds.element_count() != 1) return wrong("a truth of another kind");
@@ -311,16 +389,15 @@ ffi::Error restore(ffi::RemainingArgs given, ffi::RemainingRets made) {
     if (result.untyped_data() != now.untyped_data() || old.size_bytes() != now.size_bytes())
       return wrong("an array to restore of another kind");
     if (!*holds.typed_data<bool>())
-      std::copy_n(static_cast<const char *>(old.untyped_data()), old.size_bytes(),
-                  static_cast<char *>(result.untyped_data()));
+      copy_array(pool, threads, result, old, [](char *to, const char *from, index n) { std::copy_n(from, n, to); });
   }
   return ffi::Error::Success();
 }
 
 // Sorts particles if `due` is not 0. Operands: due, number of particles, position (3, entries), further records.
 // Results: position and records, in the same memory.
-ffi::Error sort(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const int64_t> axes,
-                ffi::Span<const int64_t> cells, ffi::Span<const double> spacing) {
+ffi::Error sort(ffi::ThreadPool pool, int64_t threads, ffi::RemainingArgs given, ffi::RemainingRets made,
+                ffi::Span<const int64_t> axes, ffi::Span<const int64_t> cells, ffi::Span<const double> spacing) {
   constexpr size_t FIRST = 2;
   if (given.size() < FIRST + 1 || made.size() != given.size() - FIRST || axes.size() != 3 || cells.size() != 3 ||
       spacing.size() != 3)
@@ -345,11 +422,13 @@ ffi::Error sort(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<con
   for (index axis : of_axes)
     if (axis < 0 || axis > 2) return wrong("particles to sort along no axis");
   std::vector<int32_t> places(count);
-  simulator::order(position.typed_data<double>(), count, entries, of_axes, of_cells, spacing.begin(), places.data());
+  const simulator::Share share = sharing(pool, threads);
+  simulator::order(position.typed_data<double>(), count, entries, of_axes, of_cells, spacing.begin(), places.data(),
+                   share);
   for (size_t i = 0; i < made.size(); ++i) {
     ffi::AnyBuffer record = **made.get<ffi::AnyBuffer>(i);
     simulator::permute_rows(static_cast<uint64_t *>(record.untyped_data()), record.element_count() / entries, count,
-                            entries, places.data());
+                            entries, places.data(), share);
   }
   return ffi::Error::Success();
 }
@@ -369,6 +448,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_stage, stage,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_weave, weave,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .Arg<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<ffi::Span<const int64_t>>("below")
@@ -376,6 +457,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_weave, weave,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::AnyBuffer>()
@@ -388,6 +471,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_deposit, deposit,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
@@ -399,6 +484,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_deposit, deposit,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_kick, kick,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .Arg<ffi::AnyBuffer>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
@@ -409,6 +496,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_kick, kick,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_drift, drift,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<ffi::Span<const double>>("box")
@@ -416,12 +505,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_drift, drift,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_advance, advance,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<ffi::Span<const double>>("box"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
@@ -434,11 +527,15 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_leave, leave,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_restore, restore,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .RemainingArgs()
                                   .RemainingRets());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_sort, sort,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("threads")
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<ffi::Span<const int64_t>>("axes")

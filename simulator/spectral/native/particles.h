@@ -17,6 +17,7 @@
 namespace SIMULATOR_ISA {
 
 using simulator::Advance;
+using simulator::BATCH;
 using simulator::Deposit;
 using simulator::Drift;
 using simulator::Gather;
@@ -30,20 +31,20 @@ using simulator::index;
 template <class T, int COMPONENTS> static void weave_components(const Weave &w) {
   const index *from = w.extents, *to = w.room;
   const index size = from[0] * from[1] * from[2];
-  for (index a = 0; a < from[0]; ++a)
-    for (index b = 0; b < from[1]; ++b) {
-      const T *line = static_cast<const T *>(w.block) + (a * from[1] + b) * from[2];
-      T *row = static_cast<T *>(w.woven) + ((a + w.below[0]) * to[1] + b + w.below[1]) * to[2] * COMPONENTS;
-      T *inner = row + w.below[2] * COMPONENTS;
-      for (index i = 0; i < from[2]; ++i)
-        for (int c = 0; c < COMPONENTS; ++c) inner[i * COMPONENTS + c] = line[c * size + i];
-      if (!w.around) continue;
-      const index n = from[2], above = to[2] - n - w.below[2];
-      for (index i = 0; i < w.below[2]; ++i)
-        for (int c = 0; c < COMPONENTS; ++c) row[i * COMPONENTS + c] = line[c * size + ((i - w.below[2]) % n + n) % n];
-      for (index i = 0; i < above; ++i)
-        for (int c = 0; c < COMPONENTS; ++c) inner[(n + i) * COMPONENTS + c] = line[c * size + i % n];
-    }
+  for (index number = w.begin; number < w.end; ++number) {
+    const index a = number / from[1], b = number % from[1];
+    const T *line = static_cast<const T *>(w.block) + number * from[2];
+    T *row = static_cast<T *>(w.woven) + ((a + w.below[0]) * to[1] + b + w.below[1]) * to[2] * COMPONENTS;
+    T *inner = row + w.below[2] * COMPONENTS;
+    for (index i = 0; i < from[2]; ++i)
+      for (int c = 0; c < COMPONENTS; ++c) inner[i * COMPONENTS + c] = line[c * size + i];
+    if (!w.around) continue;
+    const index n = from[2], above = to[2] - n - w.below[2];
+    for (index i = 0; i < w.below[2]; ++i)
+      for (int c = 0; c < COMPONENTS; ++c) row[i * COMPONENTS + c] = line[c * size + ((i - w.below[2]) % n + n) % n];
+    for (index i = 0; i < above; ++i)
+      for (int c = 0; c < COMPONENTS; ++c) inner[(n + i) * COMPONENTS + c] = line[c * size + i % n];
+  }
 }
 
 template <class T> static void weave(const Weave &w) {
@@ -69,7 +70,6 @@ template <class T, int N> struct Run {
   }
 };
 
-constexpr int BATCH = 32;
 constexpr int OUTSIDE = -1;
 
 // For BATCH particles, their first point along an axis and the weights of their points. The loops over particles have no
@@ -138,14 +138,27 @@ template <class T, int POINTS> struct Axis {
   }
 };
 
-// Finds the points of all particles, BATCH particles at a time, and calls `visit(axes, first particle, particles)`. The
-// places of particles are factors[0] position + factors[1] rate if there are factors and rates.
+// The particles of a call end here.
+template <class Call> static index end_of(const Call &call) { return call.end < call.count ? call.end : call.count; }
+// The entries without particles of a call begin here.
+template <class Call> static index rest_of(const Call &call) { return call.begin > call.count ? call.begin : call.count; }
+
+// Sets a row's entries without particles to 0.
+template <class T, class Call> static void clear_rest(const Call &call, T *row) {
+  const index rest = rest_of(call);
+  if (rest < call.end) std::memset(row + rest, 0, sizeof(T) * (call.end - rest));
+}
+
+// Finds the points of the particles from `begin` to `end`, BATCH particles at a time, and calls `visit(axes, first
+// particle, particles)`. The places of particles are factors[0] position + factors[1] rate if there are factors and
+// rates.
 template <class T, int POINTS, class Visit>
-static void for_batches(const Places &g, Visit visit, const double *factors = nullptr, const T *rate = nullptr) {
+static void for_batches(const Places &g, index begin, index end, Visit visit, const double *factors = nullptr,
+                        const T *rate = nullptr) {
   double x[BATCH] = {};
   Axis<T, POINTS> axes[3];
-  for (index p = 0; p < g.count; p += BATCH) {
-    const int batch = g.count - p < BATCH ? int(g.count - p) : BATCH;
+  for (index p = begin; p < end; p += BATCH) {
+    const int batch = end - p < BATCH ? int(end - p) : BATCH;
     for (int a = 0; a < 3; ++a) {
       const double *from = g.position + g.axes[a] * g.entries + p;
       for (int i = 0; i < batch; ++i) x[i] = factors ? factors[0] * from[i] : from[i];
@@ -162,7 +175,7 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
   const index strides[] = {g.extents[1] * g.extents[2] * COMPONENTS, g.extents[2] * COMPONENTS};
   const T *block = static_cast<const T *>(g.block);
   T *values = static_cast<T *>(g.values);
-  for_batches<T, POINTS>(g, [&](const Axis<T, POINTS> *axes, index p, int batch) {
+  for_batches<T, POINTS>(g, g.begin, end_of(g), [&](const Axis<T, POINTS> *axes, index p, int batch) {
     for (int i = 0; i < batch; ++i) {  // particles that have moved since they were sorted
       const T *from = block + axes[0].first[i] * strides[0] + axes[1].first[i] * strides[1] + axes[2].first[i] * COMPONENTS;
 #pragma GCC unroll 4
@@ -205,8 +218,7 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
 }
 
 template <class T> static void gather(const Gather &g) {
-  for (int c = 0; c < g.components; ++c)
-    std::memset(static_cast<T *>(g.values) + c * g.entries + g.count, 0, sizeof(T) * (g.entries - g.count));
+  for (int c = 0; c < g.components; ++c) clear_rest(g, static_cast<T *>(g.values) + c * g.entries);
   const bool one = g.components == 1;
   if (g.points == 2) one ? gather_points<T, 2, 1>(g) : gather_points<T, 2, 3>(g);
   if (g.points == 3) one ? gather_points<T, 3, 1>(g) : gather_points<T, 3, 3>(g);
@@ -236,6 +248,22 @@ template <int WIDTH> struct Line<int64_t, WIDTH> {
   }
 };
 
+// Whether a call fills all of some consecutive points of an axis.
+static inline bool within(const Deposit &d, int axis, index first, index points) {
+  return first >= d.least[axis] && first + points <= d.most[axis];
+}
+
+// Whether particles may have points that a call fills.
+static inline bool reaches(const Deposit &d, const simulator::Span &span) {
+  for (int a = 0; a < 2; ++a) {
+    const index points = span.most[a] - span.least[a] + 1, period = d.periods[a], own = d.most[a] - d.least[a];
+    index from = span.least[a] - d.least[a];
+    if (period) from = (from % period + period) % period;
+    if (points <= 0 || !(from < own && from + points > 0) && !(period && from + points > period)) return false;
+  }
+  return true;
+}
+
 template <class T, int POINTS> static void deposit_points(const Deposit &d) {
   constexpr int WIDTH = POINTS == 2 ? 2 : 4;
   typedef Line<T, WIDTH> Several;
@@ -243,8 +271,9 @@ template <class T, int POINTS> static void deposit_points(const Deposit &d) {
   typedef typename Several::number number;
   const index strides[] = {d.extents[1] * d.extents[2], d.extents[2]};
   T *block = static_cast<T *>(d.block);
-  std::memset(block, 0, sizeof(T) * d.extents[0] * d.extents[1] * d.extents[2]);
-  for_batches<number, POINTS>(d, [&](const Axis<number, POINTS> *axes, index p, int batch) {
+  for (index j = d.least[0]; j < d.most[0]; ++j)
+    std::memset(block + j * strides[0] + d.least[1] * strides[1], 0, sizeof(T) * (d.most[1] - d.least[1]) * strides[1]);
+  const auto add = [&](const Axis<number, POINTS> *axes, index p, int batch) {
     // Neighbours in the buffer add to the same points: far from each other, they need not wait for one another.
     for (int n = 0; n < BATCH; ++n) {
       const int i = n * 11 % BATCH;
@@ -252,29 +281,38 @@ template <class T, int POINTS> static void deposit_points(const Deposit &d) {
       const number mass = number(d.mass[p + i] * d.scale);
       if (mass == 0 || axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) continue;
       index planes[POINTS], lines[POINTS], places[POINTS];
-      axes[0].offsets(i, d.extents[0], strides[0], planes);
-      axes[1].offsets(i, d.extents[1], strides[1], lines);
+      axes[0].offsets(i, d.extents[0], 1, planes);
+      axes[1].offsets(i, d.extents[1], 1, lines);
       typename Several::vec weight{};
 #pragma GCC unroll 4
       for (int k = 0; k < POINTS; ++k) weight[k] = axes[2].weight[k][i];
       const index first = axes[2].first[i];
-      if (first + WIDTH <= d.extents[2]) {
-        T *from = block + first;
+      const bool together = first + WIDTH <= d.extents[2];
+      if (together && within(d, 0, axes[0].first[i], POINTS) && within(d, 1, axes[1].first[i], POINTS)) {
+        T *from = block + planes[0] * strides[0] + lines[0] * strides[1] + first;
 #pragma GCC unroll 4
         for (int j = 0; j < POINTS; ++j)
 #pragma GCC unroll 4
           for (int k = 0; k < POINTS; ++k)
-            Several::add(from + planes[j] + lines[k], mass * axes[0].weight[j][i] * axes[1].weight[k][i], weight);
+            Several::add(from + j * strides[0] + k * strides[1], mass * axes[0].weight[j][i] * axes[1].weight[k][i], weight);
         continue;
       }
       axes[2].offsets(i, d.extents[2], 1, places);
       for (int j = 0; j < POINTS; ++j)
-        for (int k = 0; k < POINTS; ++k)
-          for (int l = 0; l < POINTS; ++l)
-            One::add(block + planes[j] + lines[k] + places[l], mass * axes[0].weight[j][i] * axes[1].weight[k][i],
-                     typename One::vec{weight[l]});
+        for (int k = 0; k < POINTS; ++k) {
+          if (!within(d, 0, planes[j], 1) || !within(d, 1, lines[k], 1)) continue;
+          T *line = block + planes[j] * strides[0] + lines[k] * strides[1];
+          const number factor = mass * axes[0].weight[j][i] * axes[1].weight[k][i];
+          if (together)
+            Several::add(line + first, factor, weight);
+          else
+            for (int l = 0; l < POINTS; ++l) One::add(line + places[l], factor, typename One::vec{weight[l]});
+        }
     }
-  });
+  };
+  if (!d.spans) return for_batches<number, POINTS>(d, 0, d.count, add);
+  for (index p = 0; p < d.count; p += BATCH)
+    if (reaches(d, d.spans[p / BATCH])) for_batches<number, POINTS>(d, p, d.count - p < BATCH ? d.count : p + BATCH, add);
 }
 
 template <class T> static void deposit(const Deposit &d) {
@@ -303,8 +341,9 @@ template <class T> static void kick(const Kick &k) {
   typename Of::vec most{};
   typename Of::mask lost{};
   alignas(64) double total[SOME], kicked[SOME];
-  for (index begin = 0; begin < k.count; begin += SOME) {
-    const index number = k.count - begin < SOME ? k.count - begin : SOME;
+  const index end = end_of(k);
+  for (index begin = k.begin; begin < end; begin += SOME) {
+    const index number = end - begin < SOME ? end - begin : SOME;
     std::memset(total, 0, sizeof total);
     for (int a = 0; a < 3; ++a) {
       const index at = a * k.entries + begin;
@@ -328,19 +367,19 @@ template <class T> static void kick(const Kick &k) {
     fastest = most[lane] > fastest ? most[lane] : fastest;
     strange |= lost[lane] != 0;
   }
-  for (int a = 0; a < 3; ++a)
-    std::memset(k.kicked + a * k.entries + k.count, 0, sizeof(double) * (k.entries - k.count));
+  for (int a = 0; a < 3; ++a) clear_rest(k, k.kicked + a * k.entries);
   *k.fastest = strange ? __builtin_nan("") : fastest;
 }
 
 template <class T> static void drift(const Drift &d) {
   const bool past = 24 * d.entries > LARGE;
+  const index end = end_of(d);
   double kicked[SOME];
   for (int a = 0; a < 3; ++a) {
     const index row = a * d.entries;
     const double box = d.box[a];
-    for (index begin = 0; begin < d.count; begin += SOME) {
-      const index number = d.count - begin < SOME ? d.count - begin : SOME, at = row + begin;
+    for (index begin = d.begin; begin < end; begin += SOME) {
+      const index number = end - begin < SOME ? end - begin : SOME, at = row + begin;
       double *x = d.position + at;
       const double *v = d.velocity + at;
       if (d.saved) put(d.saved + at, x, number, past);
@@ -356,20 +395,20 @@ template <class T> static void drift(const Drift &d) {
         x[i] = inside >= box ? 0 : inside;
       }
     }
-    const index rest = d.entries - d.count;
-    std::memset(d.position + row + d.count, 0, sizeof(double) * rest);
-    if (d.saved) std::memset(d.saved + row + d.count, 0, sizeof(double) * rest);
-    if (d.pull) std::memset(d.kicked + row + d.count, 0, sizeof(double) * rest);
+    clear_rest(d, d.position + row);
+    if (d.saved) clear_rest(d, d.saved + row);
+    if (d.pull) clear_rest(d, d.kicked + row);
   }
 }
 
 template <class T> static void advance(Advance &d) {
+  const index end = end_of(d);
   double moved[SOME], lost = 0;
   for (int a = 0; a < 3; ++a) {
     const double box = d.box[a];
     double *position = d.position + a * d.entries, *way = d.displacement + a * d.entries;
-    for (index begin = 0; begin < d.count; begin += SOME) {
-      const index number = d.count - begin < SOME ? d.count - begin : SOME;
+    for (index begin = d.begin; begin < end; begin += SOME) {
+      const index number = end - begin < SOME ? end - begin : SOME;
       double *x = position + begin;
       for (index i = 0; i < number; ++i) moved[i] = d.factors[0] * x[i];
       for (index t = 0; t < d.terms; ++t) {
@@ -383,8 +422,8 @@ template <class T> static void advance(Advance &d) {
         lost = x[i] - x[i] == 0 ? lost : 1;
       }
     }
-    std::memset(position + d.count, 0, sizeof(double) * (d.entries - d.count));
-    std::memset(way + d.count, 0, sizeof(double) * (d.entries - d.count));
+    clear_rest(d, position);
+    clear_rest(d, way);
   }
   d.lost = lost != 0;
 }

@@ -1,6 +1,7 @@
 """Calls of the native kernels for the particles of one device: values of a field at the particles'
 positions, masses on the points of the grid, kicks and drifts, and the order of particles in
-buffers."""
+buffers. `threads` is the number of threads that share the work of a call; no result depends on
+it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -32,19 +33,20 @@ def _called(
     target: str,
     like: Sequence[Shaped],
     *operands: jax.Array,
+    threads: int,
     aliases: dict[int, int] | None = None,
     **attributes: np.ndarray | np.generic,
 ) -> tuple[jax.Array, ...]:
-    """The results of a kernel, arrays `like` others; `aliases` leads from operands that change in
-    place to results."""
+    """The results of a kernel, arrays `like` others, which at most `threads` threads compute;
+    `aliases` leads from operands that change in place to results."""
     load()
     results = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in like]
     call = jax.ffi.ffi_call(target, results, vmap_method="sequential", input_output_aliases=aliases)
-    return tuple(call(*operands, **attributes))
+    return tuple(call(*operands, threads=np.int64(threads), **attributes))
 
 
 def woven(
-    block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool
+    block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool, threads: int
 ) -> jax.Array:
     """A block (components, a, b, c) of 1 or 3 components, as (..., components) in an array with
     room for `below` and `above` points along each axis. With `around` the room along c repeats the
@@ -52,7 +54,8 @@ def woven(
     room = [lo + n + hi for lo, n, hi in zip(below, block.shape[1:], above, strict=True)]
     result = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
     lower = np.asarray(below, np.int64)
-    return _called(WEAVE, [result], block, below=lower, around=np.int64(around))[0]
+    attributes = {"below": lower, "around": np.int64(around)}
+    return _called(WEAVE, [result], block, threads=threads, **attributes)[0]
 
 
 class Held(NamedTuple):
@@ -70,6 +73,7 @@ class Held(NamedTuple):
     spacing: Sequence[float]
     sloped: int = -1
     """The axis of the box along which weights are replaced by their derivatives (1/length)."""
+    threads: int = 1
 
     def call(self, target: str, result: jax.ShapeDtypeStruct, *operands: jax.Array) -> jax.Array:
         """The result of a kernel for `operands` and this block."""
@@ -77,7 +81,8 @@ class Held(NamedTuple):
         axes = map(AXES.index, self.order)
         geometry = np.asarray([self.points, *axes, *self.periods, self.sloped], np.int64)
         spacing = np.asarray(self.spacing, np.float64)
-        (array,) = _called(target, [result], *operands, starts, geometry=geometry, spacing=spacing)
+        attributes = {"geometry": geometry, "spacing": spacing}
+        (array,) = _called(target, [result], *operands, starts, threads=self.threads, **attributes)
         return array
 
 
@@ -113,6 +118,7 @@ def deposit(
 
 
 def leaving(
+    threads: int,
     position: jax.Array,
     count: jax.Array,
     here: jax.Array,
@@ -127,11 +133,13 @@ def leaving(
     results = [jax.ShapeDtypeStruct((n,), jnp.int32) for n in (most, most, 2 * most, 1)]
     operands = position, count, here.astype(jnp.int32)
     axis = np.asarray(ring, np.int64)
-    return _called(LEAVE, results, *operands, ring=axis, spacing=np.float64(spacing))
+    attributes = {"ring": axis, "spacing": np.float64(spacing)}
+    return _called(LEAVE, results, *operands, threads=threads, **attributes)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def kicked(
+    threads: int,
     spacing: tuple[float, ...],
     pull: jax.Array,
     velocity: jax.Array,
@@ -142,23 +150,28 @@ def kicked(
     spacing_i (1,), which has no slope."""
     results = velocity, jax.ShapeDtypeStruct((1,), jnp.float64)
     by = np.asarray(spacing, np.float64)
-    new, fastest = _called(KICK, results, pull, velocity, count, length, spacing=by)
+    operands = pull, velocity, count, length
+    new, fastest = _called(KICK, results, *operands, threads=threads, spacing=by)
     return new, fastest
 
 
 @kicked.defjvp
 def _(
-    spacing: tuple[float, ...], primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+    threads: int,
+    spacing: tuple[float, ...],
+    primals: tuple[jax.Array, ...],
+    tangents: tuple[jax.Array, ...],
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     pull, _, count, length = primals
     by_pull, by_velocity, _, by_length = tangents
-    results = kicked(spacing, *primals)
+    results = kicked(threads, spacing, *primals)
     valid = jnp.arange(pull.shape[-1]) < count
     slope = by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0)
     return results, (slope, jnp.zeros_like(results[1]))
 
 
 def drifted(
+    threads: int,
     box: tuple[float, ...],
     position: jax.Array,
     velocity: jax.Array,
@@ -170,12 +183,13 @@ def drifted(
     pull = jnp.zeros((0,))
     lengths = jnp.stack([jnp.zeros_like(length), length])
     operands = pull, velocity, count, lengths, position
-    by = np.asarray(box, np.float64)
-    results = _called(DRIFT, (pull, position), *operands, aliases={4: 1}, box=by, saves=np.int64(0))
-    return results[1]
+    attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(0)}
+    results = pull, position
+    return _called(DRIFT, results, *operands, threads=threads, aliases={4: 1}, **attributes)[1]
 
 
 def leapt(
+    threads: int,
     box: tuple[float, ...],
     saves: bool,
     pull: jax.Array,
@@ -191,11 +205,12 @@ def leapt(
     results = velocity, *moving, *(moving if saves else ())
     operands = pull, velocity, count, jnp.stack([kick, drift]), *moving
     aliases = {4 + i: 1 + i for i in range(len(moving))}
-    by = np.asarray(box, np.float64)
-    return _called(DRIFT, results, *operands, aliases=aliases, box=by, saves=np.int64(saves))
+    attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(saves)}
+    return _called(DRIFT, results, *operands, threads=threads, aliases=aliases, **attributes)
 
 
 def advanced(
+    threads: int,
     box: tuple[float, ...],
     count: jax.Array,
     displacement: jax.Array,
@@ -208,17 +223,20 @@ def advanced(
     operands = jnp.stack(position.factors), count, old, displacement, *position.arrays[1:]
     results = old, displacement, jax.ShapeDtypeStruct((1,), jnp.int32)
     by = np.asarray(box, np.float64)
-    new, way, wrong = _called(ADVANCE, results, *operands, aliases={2: 0, 3: 1}, box=by)
+    aliases = {2: 0, 3: 1}
+    new, way, wrong = _called(ADVANCE, results, *operands, threads=threads, aliases=aliases, box=by)
     return new, way, wrong
 
 
-def restore(holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+def restore(threads: int, holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     """The first half of the arrays, in the same memory, if they hold, else the second half."""
     new = arrays[: len(arrays) // 2]
-    return _called(RESTORE, new, holds, *arrays, aliases={1 + i: i for i in range(len(new))})
+    aliases = {1 + i: i for i in range(len(new))}
+    return _called(RESTORE, new, holds, *arrays, threads=threads, aliases=aliases)
 
 
 def sorted_by_cell(
+    threads: int,
     order: str,
     cells: tuple[int, ...],
     spacing: tuple[float, ...],
@@ -235,6 +253,7 @@ def sorted_by_cell(
         due.astype(jnp.int32).reshape(1),
         count,
         *arrays,
+        threads=threads,
         aliases={2 + i: i for i in range(len(arrays))},
         axes=np.asarray(list(map(AXES.index, order)), np.int64),
         cells=np.asarray(cells, np.int64),

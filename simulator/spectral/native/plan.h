@@ -14,6 +14,8 @@ constexpr int CELL_BYTES = 64;
 // addresses repeat after WAY bytes. Tiles begin SHIFT bytes apart there, so that what a pass reads and writes has room.
 constexpr int WAY = 4096, SHIFT = 1024;
 constexpr int MOST_PASSES = 64;
+// Particles whose weights are computed side by side.
+constexpr int BATCH = 32;
 
 // One pass of a Stockham transform: `radix`-point butterflies over n = radix * m points with a stride of `s` cells.
 template <class T> struct Pass {
@@ -72,8 +74,10 @@ struct Stage {
   char *scratch;
 };
 
-// Copies a block of a field, with the components side by side, into an array with room around the block.
+// Copies a block of a field, with the components side by side, into an array with room around the block: the lines of
+// the block from `begin` to `end`.
 struct Weave {
+  index begin, end;
   index components;           // 1 or 3
   index extents[3];           // of the block
   index below[3], room[3];    // points of the array before the block, and extents of the array
@@ -92,6 +96,7 @@ struct Places {
   double spacing[3];          // along x, y and z
   index sloped;               // the axis along which weights are replaced by their derivatives, or -1
   index count, entries;       // particles, and places in every row of an array
+  index begin, end;           // a call visits the entries from `begin` to `end`
   const double *position;     // (3, entries)
 };
 constexpr int PLACES_LENGTH = 8;  // numbers of `points`, `axes`, `periods` and `sloped`
@@ -106,15 +111,26 @@ struct Gather : Places {
   void *values;               // (component, entries): not a number where the block lacks a point, 0 beyond `count`
 };
 
-// Masses of particles on the points of a block; nothing of a particle for which the block lacks a point.
+// The positions along the first two axes of a block between which some consecutive particles have their points, before
+// periods are taken off.
+struct Span {
+  index least[2], most[2];
+};
+
+// Masses of particles on the points of a block; nothing of a particle for which the block lacks a point. Each call fills
+// the points between `least` and `most` along the first two axes. Every point is a sum in the order of the particles.
 struct Deposit : Places {
+  index least[2], most[2];
+  const Span *spans;          // of each BATCH particles, or null if a call fills the whole block
   const double *mass;         // (entries,)
   double scale;               // of masses that are summed up as whole numbers
   void *block;                // (*axes)
 };
 
-// The velocities of particles after a kick. Entries beyond `count` become 0.
+// The velocities of particles after a kick. Entries beyond `count` become 0. This and the following calls visit the
+// entries from `begin` to `end`.
 struct Kick {
+  index begin, end;
   index count, entries;       // particles, and places in every row of an array
   const void *pull;           // (3, entries): accelerations
   const double *velocity;     // (3, entries)
@@ -127,6 +143,7 @@ struct Kick {
 // Kicks particles, if there is a pull, and moves them in a periodic box, in place: 0 <= x < box. Entries beyond `count`
 // become 0. A length of 0 changes no bit.
 struct Drift {
+  index begin, end;
   index count, entries;
   const void *pull;           // (3, entries): accelerations, or null
   const double *velocity;     // (3, entries)
@@ -140,6 +157,7 @@ struct Drift {
 // Moves particles in a periodic box, in place, to factors[0] position + the sum of factors[1 + i] rates[i], and adds the
 // way to their displacements. Entries beyond `count` become 0.
 struct Advance {
+  index begin, end;
   index count, entries, terms;
   const double *factors;      // (1 + terms,)
   const void *const *rates;   // (terms,) arrays (3, entries)
