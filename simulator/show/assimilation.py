@@ -116,8 +116,11 @@ def _fields(result: dict[str, Any]) -> Figure:
     top = abs(image).max()
     points = result["points"][result["seen"]]
     values = result["values"][result["seen"]]
-    for axes, dots in zip(drawn.subplots(1, 2, sharey=True), (False, True), strict=True):
-        axes.imshow(image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top)
+    panels = drawn.subplots(1, 2, sharey=True)
+    for axes, dots in zip(panels, (False, True), strict=True):
+        shown = axes.imshow(
+            image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top
+        )
         if dots:
             style = {
                 "edgecolors": "k",
@@ -131,8 +134,9 @@ def _fields(result: dict[str, Any]) -> Figure:
             )
         axes.set(xlabel="x", title=f"{result['variable']}{', with observations' if dots else ''}")
         axes.grid(False)
-    drawn.axes[0].set_ylabel("y")
+    panels[0].set_ylabel("y", rotation=0)
     drawn.tight_layout()
+    drawn.colorbar(shown, ax=list(panels), label=str(result["variable"]), shrink=0.8)
     return drawn
 
 

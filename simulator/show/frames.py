@@ -14,7 +14,7 @@ from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import SHOWN_FIRST
 from simulator.show.slices import near, where
-from simulator.show.style import evenly, is_density
+from simulator.show.style import Labels, evenly, is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
@@ -92,7 +92,8 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
     variable = f"{field}/{PLANE[axis]}"
     stored = fields_in_snapshots(run)
     sources = []
-    place = partial(where, field=field, axis=axis, projected=projected)
+    labels = Labels(run.config.get("model") or {})
+    place = partial(where, field=field, axis=axis, labels=labels, projected=projected)
     if (run.path / f"{kind}.h5").exists():
         series = run.series(kind)
         if variable in series:

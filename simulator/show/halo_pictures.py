@@ -62,8 +62,8 @@ def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     power spectrum."""
     per = "comoving volume" if labels.comoving else "volume"
     words = (
-        _with_unit("mass of the halo $M$", labels.unit("mass")),
-        _with_unit(rf"$dn / d\ln M$ per {per}", labels.unit("volume")),
+        labels.with_unit("mass of the halo $M$", "mass"),
+        labels.with_unit(rf"$dn / d\ln M$ per {per}", "number_density"),
     )
     title = f"friends-of-friends, linking length $b = {shown[0].attributes['linking_length']:g}$"
     result, (axes,) = panels(*words, title=title)
@@ -113,10 +113,6 @@ def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     powers_of_ten(axes.xaxis)
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
     return result
-
-
-def _with_unit(words: str, unit: str) -> str:
-    return f"{words} (${unit}$)" if unit else words
 
 
 def core_relation(

@@ -59,7 +59,7 @@ def panels(
     top = 0.36 if title else 0.29  # inches; a power of ten may stand above
     result.subplots_adjust(left=0.15, right=right, top=1 - top / height, bottom=0.54 / height)
     for axes, words in zip(grid, ys, strict=True):
-        axes.set_ylabel(words)
+        style.name_vertical(axes, words)
     grid[0].set_title(title)
     grid[-1].set_xlabel(x)
     result.align_ylabels()
@@ -273,7 +273,7 @@ def images(
     for axes in grid[-1]:
         axes.set_xlabel(names[0])
     for axes in grid[:, 0]:
-        axes.set_ylabel(names[1])
+        style.name_vertical(axes, names[1])
     colour_bar(result, mesh, bar, extend)
     return result
 

@@ -224,7 +224,7 @@ class _Picture:
         style.lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
         style.lengths(axes.yaxis, along[1].low, along[1].high, 4 if tall > 1 else 1)
         axes.set_xlabel(labels.axis(f"${PLANE[axis][0]}$", "length"))
-        axes.set_ylabel(labels.axis(f"${PLANE[axis][1]}$", "length"))
+        style.name_vertical(axes, labels.axis(f"${PLANE[axis][1]}$", "length"))
         axes.set_title(shown.where, loc="right", pad=6)
         self._time = axes.set_title("", loc="left", pad=6)
         place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]

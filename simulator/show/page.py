@@ -119,7 +119,12 @@ def details(title: str, html: str) -> str:
 
 def folded(title: str, text: str) -> str:
     """Plain text that the page shows after a click on the title."""
-    return details(title, f"<pre>{escape(text)}</pre>" if text else "")
+    return details(title, lines(text))
+
+
+def lines(text: str) -> str:
+    """Plain text in its own lines."""
+    return f"<pre>{escape(text)}</pre>" if text else ""
 
 
 def link(path: str, text: str) -> Cell:

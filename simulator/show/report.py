@@ -19,7 +19,7 @@ from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.kinds.statistics import samples_of, time_means, with_error
 from simulator.show.runs import plot_run, table_of
-from simulator.show.study import opened, plot_sweep
+from simulator.show.study import captions_of, opened, plot_sweep
 from simulator.show.style import in_words, vocabulary
 from simulator.study.study_status import MemberState, MemberStatus, status_counts, statuses_of
 from simulator.study.sweep import Sweep, open_sweep
@@ -31,6 +31,8 @@ _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.FAILED: "bad",
     MemberState.INTERRUPTED: "warn",
 }
+_LINES = 15
+"""Lines of the log in the report of a failed run."""
 _FIRST = (
     ("diagnostics",),
     ("statistics_spectrum", "spectrum_"),
@@ -117,6 +119,7 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
             + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
         )
     yield page.section("Health", health_table(health))
+    yield page.section("How it ended", *_last_words(run, verdict))
     first = [
         next((p for kind in kinds for p in files if p.stem.startswith(kind)), None)
         for kinds in _FIRST
@@ -139,6 +142,20 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     yield page.section("Data", page.details("files", _links(run)))
     yield page.paragraph(
         f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True
+    )
+
+
+def _last_words(run: Run, verdict: page.Verdict) -> Iterator[str]:
+    """The end of the log of a failed run, and what it has left."""
+    log = log_of(run).splitlines()
+    if verdict != "bad" or not log:
+        return
+    rows = table_of(run).get("time", ())
+    written = f"{len(rows)} rows, the last at t = {rows[-1]:g}" if len(rows) else "no row"
+    stored = ", ".join(f"t = {snapshot.time:g}" for snapshot in run.snapshots[-3:])
+    yield page.lines("\n".join(log[-_LINES:]))
+    yield page.paragraph(
+        f"diagnostics.csv has {written}; the last snapshots are of {stored or 'no time'}."
     )
 
 
@@ -250,7 +267,9 @@ def _sweep_body(
         yield page.paragraph(f"all runs: {sweep.common}", soft=True)
     health = [checks(run) if run is not None else [] for run in there]
     yield page.section("Runs", _table(sweep, statuses, health, place))
-    yield page.section("Pictures", page.pictures((path, caption(path.stem)) for path in files))
+    words = captions_of(sweep)
+    captioned = [(path, words.get(path.stem) or caption(path.stem)) for path in files]
+    yield page.section("Pictures", page.pictures(captioned))
     troubles = []
     for run, checked in zip(sweep.runs, health, strict=True):
         if bad := [check for check in checked if check.verdict in ("warn", "bad")]:

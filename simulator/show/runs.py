@@ -399,7 +399,7 @@ def _curves(
         x, words = KOLMOGOROV_AXES
         times = ""
     log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
-    result, axes = overlay(curves, x, words + times, looks, log)
+    result, axes = overlay(curves, x + _moments(read, choice), words + times, looks, log)
     if in_kolmogorov and any(has_range(c) for c in curves if c):
         axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--")
         axes.annotate(
@@ -412,6 +412,21 @@ def _curves(
             color="#444444",
         )
     return result
+
+
+def _moments(read: Sequence[SeriesReader | None], choice: Selection) -> str:
+    """`, at $t = 4$`, the last time of all runs, `, means over $t = 2$ to $4$`, or the range of these
+    if they differ."""
+
+    def text(times: Sequence[float]) -> str:
+        low, high = (f"{time:.4g}" for time in (min(times), max(times)))
+        return f"${low}$" if low == high else f"${low}$ ... ${high}$"
+
+    each = [series for series in read if series]
+    last = text([float(series.time[-1]) for series in each])
+    if not choice.average:
+        return f", at $t =$ {last}"
+    return f", means over $t =$ {text([float(series.time[0]) for series in each])} to {last}"
 
 
 def _last_or_mean(

@@ -33,7 +33,7 @@ PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
 _TITLED = 0.42  # Inches between rows of panels with titles.
 
 # Inches around and between the planes.
-_LEFT = 0.9
+_LEFT = 0.7
 _RIGHT = 0.9
 _TOP = 0.42
 _BOTTOM = 0.52
@@ -44,7 +44,7 @@ _TALLEST = 9.0
 _THINNEST = 0.42
 _UPRIGHT: Any = {"rotation": 90, "ha": "center", "va": "center", "fontsize": 12}
 _PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
-_FAR = 5.0  # Rows whose densities have peaks that differ by more than this factor have a colour scale each.
+_FAR = 5.0  # Rows whose values have peaks that differ by more than this factor have a colour scale each.
 _SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
 
 
@@ -93,7 +93,9 @@ def words_of(field: str, labels: Labels, *, projected: bool) -> str:
     return f"mean {words}" if projected else words
 
 
-def where(series: SeriesReader, field: str, axis: str, *, projected: bool) -> str:
+def where(
+    series: SeriesReader, field: str, axis: str, labels: Labels = PLAIN, *, projected: bool
+) -> str:
     """The axis of a projection, or the position of the mid-plane, of which a run in two dimensions
     has none."""
     points = series.coordinates.get(axis)
@@ -101,19 +103,39 @@ def where(series: SeriesReader, field: str, axis: str, *, projected: bool) -> st
         return f"along ${axis}$"
     if f"{field}/place_{axis}" in series:
         return f"${axis}$ of the maximum"
-    return "" if points is None else f"${axis} = {position(float(points[len(points) // 2]))}$"
+    return "" if points is None else at_place(axis, float(points[len(points) // 2]), labels)
+
+
+def at_place(axis: str, value: float, labels: Labels) -> str:
+    """`$x = 2$`, with the unit of the run."""
+    unit = labels.unit("length")
+    return f"${axis} = {position(value)}" + (rf"\,{unit}$" if unit else "$")
+
+
+def when(series: SeriesReader, row: int, labels: Labels) -> str:
+    """The time of a row; for a light cone also the distances that the row covers."""
+    moment = labels.moment(float(series.time[row]))
+    if "nearest" not in series:
+        return moment
+    near, far = (float(series.one(name, row)) for name in ("nearest", "farthest"))
+    unit = labels.unit("length")
+    return f"{moment}: {near:.4g} to {far:.4g}" + (f" ${unit}$" if unit else "")
 
 
 def slices(
     series: SeriesReader, field: str, labels: Labels = PLAIN, *, projected: bool = False
 ) -> Figure:
-    """The mid-planes of `field` (one in two dimensions) at up to four times, all on one colour
-    scale; or its projections along the three axes."""
+    """The mid-planes of `field` (one in two dimensions) at up to four times, or its projections along
+    the three axes; on one colour scale, or on one for each time if the largest values of these
+    times differ much. Leaves out times at which the field is 0, unless it always is."""
     words = words_of(field, labels, projected=projected)
     empty = _empty_rows(series)
     rows = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)]
     planes = cut_planes(series)
     values = [[series.one(f"{field}/{a}{b}", row) for a, b, _ in planes] for row in rows]
+    there = [number for number, of_row in enumerate(values) if any(map(np.any, of_row))]
+    rows = [rows[number] for number in there] or rows[-1:]
+    values = [values[number] for number in there] or values[-1:]
     axis_of = {
         name: PlaneAxis.of(series.coordinates[name]) for plane in planes for name in plane[:2]
     }
@@ -126,7 +148,7 @@ def slices(
     result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gap)
     apart = not alone and _has_own_scales(field, values, labels)
     if apart:
-        scales = [scale_of(field, of_row, logarithmic=True) for of_row in values]
+        scales = [scale_of(field, of_row, logarithmic=is_density(field)) for of_row in values]
     else:
         scales = [scale_of(field, list(chain(*values)))] * len(rows)
     image: AxesImage | None = None
@@ -139,20 +161,22 @@ def slices(
             place = axes.get_position()
             _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
         if f"{field}/place_{cut}" in series:
-            place = position(float(series.one(f"{field}/place_{cut}", rows[row])))
-            text = f"${cut} = {place}$"
+            text = at_place(cut, float(series.one(f"{field}/place_{cut}", rows[row])), labels)
             axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
         for species, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(species))
         last = number + len(columns) >= len(panels)
-        _label(axes, (a, b), along, inches[column], last=last)
-        moment = labels.moment(float(series.time[rows[row]]))
+        _label(
+            axes, (labels.with_unit(f"${a}$", "length"), f"${b}$"), along, inches[column], last=last
+        )
+        moment = when(series, rows[row], labels)
         if alone:
-            axes.set_title(moment, pad=6)
+            axes.set_title(moment, pad=6, fontsize=9 if "nearest" in series else None)
         elif row == 0:
-            axes.set_title(where(series, field, cut, projected=projected), pad=8)
+            axes.set_title(where(series, field, cut, labels, projected=projected), pad=8)
         if column == 0 and not alone:
-            axes.text(-0.7 / inches[0][0], 0.5, moment, transform=axes.transAxes, **_UPRIGHT)
+            at = {"transform": axes.transAxes, "va": "top", "bbox": _PAPER, "zorder": 4}
+            axes.text(0.04, 0.96, moment, fontsize=9, **at)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
     _name_dots(result, [name for name, _ in near(series, planes[0][0] + planes[0][1], rows[-1])])
@@ -182,11 +206,12 @@ def _empty_rows(series: SeriesReader) -> int:
 
 def _has_own_scales(field: str, values: list[list[np.ndarray]], labels: Labels) -> bool:
     """Whether each row of planes has a colour scale of its own: the waves of early times would be
-    invisible on the scale of the halos of late times."""
-    if not is_density(field) or len(values) == 1:
+    invisible on the scale of the halos of late times, and a flow that has decayed on that of its
+    start."""
+    if field == "phase" or len(values) == 1:
         return False
-    peaks = [max(float(np.nanmax(plane)) for plane in planes) for planes in values]
-    return labels.comoving or max(peaks) > _FAR * min(peaks)
+    peaks = [max(float(np.nanmax(abs(plane))) for plane in planes) for planes in values]
+    return (labels.comoving and is_density(field)) or max(peaks) > _FAR * min(peaks)
 
 
 def _name_dots(result: Figure, names: list[str]) -> None:
@@ -279,12 +304,12 @@ def _label(
     intervals = _intervals(inches[1], 0.24)
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
     axes.tick_params(labelbottom=last)
-    axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
+    axes.set_ylabel(names[1], labelpad=8, rotation=0, va="center")
     # The label stands between the ticks at the ends, whose labels may be as wide as the gap.
     if intervals < 2:
         axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
     if last:
-        axes.set_xlabel(f"${names[0]}$", labelpad=2)
+        axes.set_xlabel(names[0], labelpad=2)
 
 
 def _intervals(inches: float, each: float) -> int:

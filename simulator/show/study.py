@@ -26,7 +26,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.show.lines import Pictures, limits, logarithmic, panels
 from simulator.show.runs import Looks, known, overlays
-from simulator.show.style import COLOURS, draw, note, quantity, sequence_colours, vocabulary
+from simulator.show.style import COLOURS, draw, note, plain, quantity, sequence_colours, vocabulary
 from simulator.study import table as collect
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
@@ -168,8 +168,22 @@ def _against(
         if e.text != name and (across or not np.isnan(y.values).all()):
             at = x if isinstance(x, Parameter) else quantity_of(x)
             joined = not across and set(sweep.varied) <= {name, hue.key if hue else name}
-            stem = re.sub(r"[\W_]+", "_", f"{e.text}_against_{name}").strip("_")
-            yield stem, partial(against, at, y, hue, joined=joined)
+            yield stem_of(e.text, name), partial(against, at, y, hue, joined=joined)
+
+
+def stem_of(y: str, x: str) -> str:
+    """The name of the picture of an expression against a key or an expression."""
+    return re.sub(r"[\W_]+", "_", f"{y}_against_{x}").strip("_")
+
+
+def captions_of(sweep: Sweep) -> dict[str, str]:
+    """The captions of the pictures of the sweep's quantities against its keys, by their names."""
+    captions: dict[str, str] = {}
+    for e in sweep.collected:
+        for key in sweep.varied:
+            words = f"{reduced(e.text)} against {Parameter(key, ()).label}"
+            captions[stem_of(e.text, key)] = plain(words[:1].upper() + words[1:])
+    return captions
 
 
 def opened(folder: Path) -> Run | None:

@@ -3,6 +3,7 @@ files."""
 
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -57,6 +58,19 @@ def as_words(name: str) -> str:
 def quantity(name: str) -> str:
     """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
     return vocabulary("quantities").get(name, as_words(name))
+
+
+_PLAIN = {"geq": "≥", "leq": "≤", "lambda": "λ", "varepsilon": "ε", "epsilon": "ε", "nu": "ν"}
+_PLAIN |= {"eta": "η", "kappa": "κ", "omega": "ω", "Omega": "Ω", "rho": "ρ", "Delta": "Δ", ",": " "}
+_PLAIN |= {"langle": "⟨", "rangle": "⟩", "boldsymbol": "", "mathbf": "", "mathrm": "", " ": " "}
+
+
+def plain(text: str) -> str:
+    """Mathematical text in letters: `Reynolds number Re_λ`."""
+    letters = re.sub(
+        r"\\([A-Za-z]+ ?|[, ])", lambda name: _PLAIN.get(name[1].strip() or " ", name[1]), text
+    )
+    return letters.replace("$", "").replace("{", "").replace("}", "").replace("^2", "²")
 
 
 def in_words(name: str) -> str:
@@ -163,7 +177,7 @@ def powers_of_ten(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
     if short:
         axis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"${value:g}$" if value >= 1e-3 else _power(value))
+            FuncFormatter(lambda value, _: f"${value:g}$" if 1e-3 <= value < 1e5 else _power(value))
         )
     axis.set_minor_formatter(NullFormatter())
 
@@ -180,6 +194,15 @@ def position(value: float) -> str:
     if abs(quarters - round(quarters)) < 1e-6:
         return _multiple_of_pi(value / math.pi)
     return f"{value:.3g}"
+
+
+def name_vertical(axes: Axes, words: str) -> None:
+    """Sets the label of the vertical axis; a single symbol stands upright."""
+    symbol = words.startswith("$") and words.count("$") == 2 and words.endswith("$")
+    if symbol and len(words) < 16 and " " not in words:
+        axes.set_ylabel(words, rotation=0, ha="right", va="center")
+    else:
+        axes.set_ylabel(words)
 
 
 def note(axes: Axes, text: str) -> None:
@@ -217,8 +240,12 @@ class Labels:
 
     def axis(self, words: str, dimension: str) -> str:
         """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
+        return ("comoving " if self.comoving else "") + self.with_unit(words, dimension)
+
+    def with_unit(self, words: str, dimension: str) -> str:
+        """`$x$ ($\\mathrm{kpc}$)`; `words` if the run has no units."""
         unit = self.unit(dimension)
-        return ("comoving " if self.comoving else "") + words + (f" (${unit}$)" if unit else "")
+        return f"{words} (${unit}$)" if unit else words
 
     @cached_property
     def background(self) -> Any:
@@ -244,10 +271,12 @@ class Labels:
         )
 
     def moment(self, time: float) -> str:
-        """`t = 0.5`, or `z = 9` for an expanding run until today, then `a = 1.2`."""
+        """`t = 0.5`, or `redshift 9` for an expanding run until today, then `a = 1.2`; z is a
+        coordinate."""
         if self.background is not None:
             a = self.scale_factor(time)
-            return f"$a = {a:.3g}$" if a > 1 + 1e-6 else f"$z = {abs(round(1 / a - 1, 9)):.3g}$"
+            redshift = f"redshift {abs(round(1 / a - 1, 9)):.3g}"
+            return f"$a = {a:.3g}$" if a > 1 + 1e-6 else redshift
         unit = self.unit("time")
         return f"$t = {time:.4g}" + (rf"\,{unit}$" if unit else "$")
 

@@ -2,6 +2,7 @@
 
 from simulator.spectral.backends import DECOMPOSITIONS, make_transform
 from simulator.spectral.candidates import Modes
+from simulator.spectral.distributed_fft import DistributedFFT
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.schedules.schedule import Points
@@ -9,6 +10,7 @@ from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [
     "DECOMPOSITIONS",
+    "DistributedFFT",
     "Evaluated",
     "Fields",
     "Grid",

@@ -314,12 +314,13 @@ class Layout(Arrangement):
                 mask = mask & self.along(axis, keep, bool)
         if self.grid.spherical and self.truncated:
             squares = (
-                self.along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, jnp.float64)
+                self.along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, float)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
             )
             # Modes on the sphere itself are left out: (N/3, N/3, 0) times itself is aliased to
-            # minus itself.
-            mask = mask & (sum(squares) < 8 / 9 - 1e-12)
+            # minus itself. Python's float is single in programs without `jax_enable_x64`.
+            margin = max(1e-12, 8 * float(jnp.finfo(float).eps))
+            mask = mask & (sum(squares) < 8 / 9 - margin)
         return mask
 
     truncated: bool = True  # Modes beyond `grid.kept` are not part of the state.

@@ -11,7 +11,7 @@ before. Messages have equal shapes on both sides.
 A plan describes the forward direction; the inverse runs it backwards."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -69,6 +69,17 @@ class Decomposition:
     def order(self) -> str:
         """Memory order of the spectral array."""
         return self.stages[-1].order
+
+    def on(self, mesh_axes: tuple[str, ...]) -> "Decomposition":
+        """The plan on a mesh whose axes have these names."""
+        names = dict(zip(self.mesh_axes, mesh_axes, strict=True))
+
+        def renamed(stage: Stage) -> Stage:
+            return replace(stage, sharded={a: names[over] for a, over in stage.sharded.items()})
+
+        stages = tuple(map(renamed, self.stages))
+        exchanges = tuple(replace(e, over=names[e.over]) for e in self.exchanges)
+        return Decomposition(self.name, mesh_axes, stages, exchanges)
 
 
 Z_THEN_XY = Decomposition(

@@ -68,6 +68,13 @@ subprocess.run([sys.executable, "-m", "simulator", *{}.split()], check=True)
 """
 
 
+def transforms(values: Values) -> None:
+    """The flow is solenoidal; the gradient of a sum of squares of the potential has no mean, as the
+    potential has none. Both to round-off."""
+    assert np.max(np.abs(values["divergence"])) < 1e-12
+    assert abs(np.mean(values["slope"])) < 1e-12 * np.max(np.abs(values["slope"]))
+
+
 def gradients(values: Values) -> None:
     """Central differences with h = 1e-4 err by h^2 and 1e-16 / h, both below 1e-7 of a derivative
     of order one. The variance (a - b)^2 / 4 of an ensemble has the slopes (a - b) / 2 da and
@@ -180,6 +187,7 @@ SESSIONS = {
         [{"shapes": "(last.shape, before.shape, fields.shape, (len(viscosities),))"}],
         dataset,
     ),
+    "tutorials/fft.md": Session({}, [{"divergence": "divergence", "slope": "slope"}], transforms),
     "tutorials/gradients.md": Session(
         {
             1: "energies = [jax.jit(energy_after)(1 + h) for h in (1e-4, -1e-4)]\n"

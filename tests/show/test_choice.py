@@ -166,6 +166,9 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
     runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", viscosity=0.02)]
     choice = Selection(what=("spectra",), time=(0.5, 2.0), compensate=5 / 3, average=True)
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
+    assert axes.get_xlabel().endswith(", means over $t =$ $0.5$ to $2$")
+    (single,) = built(runs, Selection(what=("spectra",)))["spectrum_kinetic_energy"].axes
+    assert single.get_xlabel().endswith(", at $t =$ $2$")
     curves = axes.get_lines()[:2]
     for curve in curves:
         assert_allclose(curve.get_xdata(), K * ETA)

@@ -16,7 +16,7 @@ from simulator.show.kinds.histograms import log_histogram
 from simulator.show.kinds.profiles import density_profile
 from simulator.show.kinds.spectra import power_spectrum
 from simulator.show.lines import DrawnCurve, plotted, time_series
-from simulator.show.slices import projections
+from simulator.show.slices import projections, slices
 from simulator.show.style import Labels
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
@@ -77,14 +77,16 @@ def test_a_profile_with_its_soliton(tmp_path, model):
     assert len(dashed) == 1 and "$r_c = 1.2" in legend[-1]
     assert ("kpc" in axes.get_xlabel()) == ("kpc" in legend[-1]) == (model is KPC)
     assert axes.get_xlabel().startswith("comoving") == (model is KPC)
-    assert legend[0] == ("$z = 49$" if model is KPC else f"$t = {times_of(0.02):.4g}$")
+    assert legend[0] == ("redshift 49" if model is KPC else f"$t = {times_of(0.02):.4g}$")
 
 
 def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
-    """With matter alone D is a: from a = 0.02 to 0.18 power grows 81 times."""
+    """With matter alone D is a: from a = 0.02 to 0.18 power grows 81 times. Waves grow below their
+    Jeans wavenumber: (6 0.02)^(1/4) (0.07 / 1e-4)^(1/2) = 15.6."""
     k = np.arange(33.0)
     first = np.where(k > 0, np.maximum(k, 1) ** -2.0 * np.exp(-k / 8), 0)
     model = {"kind": "schrodinger_poisson", "cosmology": {**COSMOS, "matter": 1.0}}
+    model["hbar_over_m"] = 1e-4
     background = Background(CosmologySettings(**model["cosmology"]))
     powers = {a: first * (a / 0.02) ** 2 * (1 + step) for step, a in enumerate((0.02, 0.06, 0.18))}
     rows = [(background.time_of(a), {"density_power": power}) for a, power in powers.items()]
@@ -93,7 +95,7 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     assert_legible(figure)
     axes = figure.axes[0]
     dashed = [line for line in dashed_lines(axes) if len(line.get_xdata())]
-    assert len(dashed) == 2
+    assert len(dashed) == 2 and all(line.get_xdata().max() == 15 for line in dashed)
     assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
     still = built(power_spectrum, series, "density_power", Labels(WAVES))
     assert not dashed_lines(still.axes[0])
@@ -213,3 +215,56 @@ def test_time_series_of_matter_leave_out_what_is_not_there():
         time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)}
     )
     assert figure.axes[-1].get_yscale() == "log" and "scale factor" in figure.axes[-1].get_xlabel()
+
+
+MPC = {
+    "kind": "composite",
+    "units": "mpc_h_km_s_msun_h",
+    "cosmology": COSMOS,
+    "components": [{"kind": "particles", "name": "dark"}],
+}
+
+
+def test_slices_of_an_expanding_box_name_places_redshifts_and_units(tmp_path):
+    """z is a coordinate only."""
+    planes = {f"density/{plane}": (plane[0], plane[1]) for plane in ("xy", "xz", "yz")}
+    places = {name: np.arange(16.0) for name in "xyz"}
+    wave = 1 + 0.5 * np.outer(np.sin(np.arange(16) / 3), np.cos(np.arange(16) / 3))
+    rows = [(times_of(a), dict.fromkeys(planes, wave)) for a in (0.1, 0.5)]
+    series = write_series(tmp_path, "slices", places, planes, rows)
+    figure = built(slices, series, "density", Labels(MPC))
+    assert_legible(figure)
+    first = figure.axes[0]
+    assert first.get_title() == r"$z = 8\,h^{-1}\mathrm{Mpc}$"
+    assert [text.get_text() for text in first.texts] == ["redshift 9"]
+    assert all(text.get_rotation() == 0 for text in first.texts)
+    assert r"$x$ ($h^{-1}\mathrm{Mpc}$)" in {axes.get_xlabel() for axes in figure.axes}
+
+
+def test_the_power_of_particles_has_their_shot_noise_and_nyquist_wavenumber(tmp_path):
+    """V / N = 8 of a lattice with spacing 2, whose Nyquist wavenumber is pi / 2."""
+    k = np.arange(9.0)
+    row = {"density_power": 100.0 / np.maximum(k, 1) ** 2}
+    series = write_series(
+        tmp_path, "spectra", {"k": k}, {"density_power": ("k",)}, [(times_of(0.1), row)]
+    )
+    diagnostics = {"dark_shot_noise": np.full(3, 8.0)}
+    axes = built(power_spectrum, series, "density_power", Labels(MPC), diagnostics).axes[0]
+    assert_legible(axes.figure)
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["shot noise"].get_ydata()[0] == 8.0
+    assert_allclose(lines["particles'\nNyquist"].get_xdata()[0], np.pi / 2)
+    bare = built(power_spectrum, series, "density_power", Labels(WAVES), diagnostics).axes[0]
+    assert "shot noise" not in {line.get_label() for line in bare.lines}
+
+
+def test_a_row_of_a_light_cone_says_what_it_covers(tmp_path):
+    places = {name: np.arange(16.0) for name in "xy"}
+    variables = {"dark_density/xy": ("x", "y"), "nearest": (), "farthest": ()}
+    wave = 1 + 0.5 * np.outer(np.sin(np.arange(16) / 3), np.cos(np.arange(16) / 3))
+    row = {"dark_density/xy": wave, "nearest": 300.0, "farthest": 600.0}
+    series = write_series(tmp_path, "lightcone", places, variables, [(times_of(0.9), row)])
+    figure = built(projections, series, "dark_density", Labels(MPC))
+    assert_legible(figure)
+    title = figure.axes[0].get_title()
+    assert title == r"redshift 0.111: 300 to 600 $h^{-1}\mathrm{Mpc}$"

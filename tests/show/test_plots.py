@@ -18,8 +18,8 @@ from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.show import plot_run
-from simulator.show.kinds.spectra import spectrum
-from simulator.show.lines import time_series
+from simulator.show.kinds.spectra import has_range, spectrum
+from simulator.show.lines import DrawnCurve, time_series
 from simulator.show.series_pictures import picture_makers
 from simulator.show.slices import slices
 from simulator.show.style import WIDTH, evenly, position, rc
@@ -51,7 +51,7 @@ def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times
             time,
             {
                 name: np.abs(np.outer(np.sin(phase[a]), np.cos(phase[b] + time))).astype(np.float32)
-                * (number + 1)
+                * (1 + 0.4 * number)  # on one scale: 9 rows differ by less than a factor of 5
                 for name, (a, b) in variables.items()
             },
         )
@@ -166,6 +166,29 @@ def test_a_pixel_is_centred_on_its_grid_point(folder):
         9,
     )
     assert_array_equal(image.get_array()[0], image.get_array()[-1])
+
+
+def test_a_flow_that_decays_is_seen_at_all_times_and_no_row_is_blank(folder):
+    wave = np.outer(np.sin(np.arange(32) / 5), np.cos(np.arange(32) / 5))
+    variables = {f"speed/{plane}": (plane[0], plane[1]) for plane in ("xy", "xz", "yz")}
+    rows = [(t, dict.fromkeys(variables, size * wave)) for t, size in enumerate((0.0, 1.0, 0.02))]
+    places = {name: np.arange(32.0) for name in "xyz"}
+    figure = built(slices, write_series(folder, "slices", places, variables, rows), "speed")
+    assert_legible(figure)
+    ends = {round(axes.images[0].get_clim()[1], 6) for axes in figure.axes if axes.images}
+    assert len(ends) == 2 and max(ends) > 40 * min(ends)
+    moments = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "$t = 1$" in moments and "$t = 2$" in moments and "$t = 0$" not in moments
+
+
+@pytest.mark.parametrize("plateau, found", [(1.6, True), (0.4, False)])
+def test_the_constant_of_an_inertial_range_needs_a_range(plateau, found):
+    """A plateau over more than a decade in wavenumber; the same with a slope of 1/2 has none, though it
+    crosses the level."""
+    k = np.geomspace(1e-3, 1, 60)
+    dissipated = np.exp(-((k / 0.2) ** 2))
+    assert has_range(DrawnCurve(k, plateau * dissipated * (k > 5e-3))) == found
+    assert not has_range(DrawnCurve(k, plateau * (k / 0.02) ** 0.5 * dissipated))
 
 
 def test_a_few_extremes_do_not_darken_the_rest(folder):

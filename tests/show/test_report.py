@@ -202,6 +202,16 @@ def test_a_run_that_failed_is_not_called_stationary_nor_measured(tmp_path):
     assert "stationarity" not in {check.name for check in checks(open_run(folder))}
 
 
+def test_the_page_of_a_run_that_failed_shows_the_end_of_its_log(tmp_path):
+    log = "\n".join(["an early line", *(f"line {n}" for n in range(14)), "error: not finite"])
+    folder = a_run(tmp_path / "run", state="failed", log=log)
+    text = " ".join(read(report_run(folder)).text)
+    assert "line 0" in text and "error: not finite" in text and "an early line" not in text
+    assert "5 rows, the last at t = 1; the last snapshots are of no time" in text
+    done = read(report_run(a_run(tmp_path / "done", log=log)))
+    assert "error: not finite" not in " ".join(done.text)
+
+
 def test_mass_that_is_lost_is_bad(tmp_path):
     folder = a_run(tmp_path / "run")
     (folder / "diagnostics.csv").unlink()
@@ -262,6 +272,7 @@ def test_a_sweep_by_its_file_and_by_its_folder(tmp_path, monkeypatch, capsys):
     links = [address for address in page.addresses if not address.startswith("data:")]
     assert len(links) == 2 and all((path.parent / link).is_dir() for link in links)
     assert " ".join(page.text).count("0.3") >= 2  # the final energy of each
+    assert "Final energy E against viscosity ν" in page.text
 
 
 def test_captions():

@@ -62,7 +62,8 @@ def _draw_soliton(
     core = length_scale * state.core
     if not 0.3 < np.interp(core, measured.x, measured.y) / peak < 0.7:
         return
-    r = np.geomspace(*axes.get_xlim(), 200)
+    # Not below the innermost bin, where the grid resolves nothing.
+    r = np.geomspace(measured.x[measured.x > 0].min(), axes.get_xlim()[1], 200)
     density = peak * np.interp(r / length_scale, state.radius, state.amplitude, right=0.0) ** 2
     text = f"soliton,\n$r_c = {core:.3g}" + (rf"\,{unit}$" if unit else "$")
     axes.plot(r, density, color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)

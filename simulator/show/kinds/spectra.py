@@ -3,6 +3,7 @@ parts of the energy."""
 
 import math
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,6 +41,8 @@ LEAST_DISSIPATION = 0.15
 """The dissipation in units of u_rms^3 / L above which pictures show these laws; turbulence dissipates
 0.4 to 1 of these units (Sreenivasan 1998, Phys. Fluids 10, 528), a flow whose cascade has not begun
 much less."""
+LEAST_RANGE = 5.0
+"""The ratio of wavenumbers over which the level of an inertial range has to be seen."""
 KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 """The labels of both axes for energy spectra in Kolmogorov units."""
 
@@ -52,7 +55,7 @@ def spectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnost
         is_power = name.endswith("_power")
         yield (
             f"spectrum_{name}",
-            partial(power_spectrum, series, name, labels) if is_power else plain,
+            partial(power_spectrum, series, name, labels, diagnostics) if is_power else plain,
         )
     scales = kolmogorov(diagnostics, series.time[-1])
     if "kinetic_energy" in series.variables and turbulent and scales is not None:
@@ -115,9 +118,13 @@ def _guide(axes: Axes, k: np.ndarray, last: np.ndarray, envelope: np.ndarray) ->
     return float(factor * ends[0] ** (-5 / 3))
 
 
-def power_spectrum(series: SeriesReader, name: str, labels: Labels) -> Figure:
+def power_spectrum(
+    series: SeriesReader, name: str, labels: Labels, diagnostics: Diagnostics = MappingProxyType({})
+) -> Figure:
     """P(k) at up to six times; in an expanding background also, dashed in the colour of each time,
-    the prediction of linear theory: the first P(k) times (D(a) / D(a_first))^2."""
+    the prediction of linear theory for cold matter: the first P(k) times (D(a) / D(a_first))^2, for
+    waves below their Jeans wavenumber. For particles, the shot noise V / N and their Nyquist
+    wavenumber pi (N / V)^(1/3)."""
     k = shell_wavenumbers(series)
     first = series.one(name, 0)
     of = as_words(name.removesuffix("density_power"))
@@ -130,17 +137,58 @@ def power_spectrum(series: SeriesReader, name: str, labels: Labels) -> Figure:
     dashed = {"linewidth": 1.0, "linestyle": "--"}
     if labels.background is not None and len(shown) > 1:
         start = labels.background.growth(labels.scale_factor(float(series.time[0])))
+        cold = k < jeans_wavenumber(labels, name, labels.scale_factor(float(series.time[0])))
         for row, colour, _ in drawn_rows(series, labels):
             growth = labels.background.growth(labels.scale_factor(float(series.time[row]))) / start
             linear = first * growth**2
-            there = (k > 0) & (linear > 1e-11 * top)
-            if row > 0:
+            there = (k > 0) & cold & (linear > 1e-11 * top)
+            if row > 0 and there.any():
                 axes.loglog(k[there], linear[there], color=colour, **dashed)
-        axes.add_line(Line2D([], [], color="black", label="linear growth", **dashed))
+        if (cold & (k > 0)).any():
+            axes.add_line(Line2D([], [], color="black", label="linear growth", **dashed))
+            legend_beside(axes)
+    low = max(float(np.nanmin(shown)) / 2, top * 1e-11)
+    if shot := shot_noise(name, labels, diagnostics):
+        dotted = {"color": "#444444", "linewidth": 1.0, "linestyle": ":"}
+        axes.axhline(shot, label="shot noise", **dotted)
+        axes.axvline(
+            math.pi / shot ** (1 / 3), label="particles'\nNyquist", **{**dotted, "linestyle": "-."}
+        )
         legend_beside(axes)
-    axes.set_ylim(max(float(np.nanmin(shown)) / 2, top * 1e-11), top * 3)
+        low = min(low, shot / 2)
+    axes.set_ylim(low, top * 3)
     logarithmic(axes, "xy")
     return result
+
+
+def shot_noise(name: str, labels: Labels, diagnostics: Diagnostics) -> float:
+    """V / N of the particles whose power `name` is, or of the only matter; 0 for other matter."""
+    parts = [part["name"] for part in labels.model.get("components") or ()]
+    of = parts if len(parts) == 1 else [part for part in parts if name.startswith(f"{part}_")]
+    columns = [
+        diagnostics[f"{part}_shot_noise"] for part in of if f"{part}_shot_noise" in diagnostics
+    ]
+    return float(columns[0][-1]) if columns and len(columns[0]) else 0.0
+
+
+def jeans_wavenumber(labels: Labels, name: str, scale_factor: float) -> float:
+    """The comoving wavenumber (6 Omega_m a)^(1/4) (H0 m / hbar)^(1/2) above which waves in the
+    density `name` do not grow (Hu, Barkana & Gruzinov 2000, Phys. Rev. Lett. 85, 1158), at a scale
+    factor; infinite for other matter."""
+    model = labels.model
+    parts = [model, *(model.get("components") or ())]
+    waves = [part for part in parts if part.get("kind") == "schrodinger_poisson"]
+    named = [part for part in parts[1:] if name.startswith(f"{part['name']}_")]
+    waves = [part for part in waves if not named or part in named]
+    if not waves:
+        return math.inf
+    from simulator.physics.models.cosmology import CosmologySettings
+    from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
+
+    background = CosmologySettings(**model["cosmology"])
+    mass = waves[0].get("particle_mass")
+    hbar = HBAR_OVER_M22 / mass if mass else waves[0].get("hbar_over_m") or 1.0
+    return (6 * background.matter * scale_factor) ** 0.25 * (background.hubble / hbar) ** 0.5
 
 
 def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
@@ -177,10 +225,18 @@ def kolmogorov(
 
 
 def has_range(curve: DrawnCurve) -> bool:
-    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range, unlike a
-    laminar spectrum."""
-    inside = (curve.x > 0.01) & (curve.x < 0.3)
-    return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)
+    """Whether a compensated spectrum in Kolmogorov units has an inertial range: it lies within a
+    quarter of a level of 1 to 3 over a factor of five in wavenumber, below the bump before the
+    dissipation range (at k eta = 0.1, Saddoughi & Veeravalli 1994, J. Fluid Mech. 268, 333)."""
+    k, level = (values[(curve.x > 0) & np.isfinite(curve.y)] for values in (curve.x, curve.y))
+    for i in range(len(k)):
+        inside = (k >= k[i]) & (k <= LEAST_RANGE * k[i])
+        if LEAST_RANGE * k[i] > min(0.1, k[-1]):
+            return False
+        middle = np.median(level[inside])
+        if 1 < middle < 3 and (abs(level[inside] / middle - 1) < 0.25).all():
+            return True
+    return False
 
 
 def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:

@@ -7,10 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
-from simulator.measure import Curves
 from simulator.show import style
 from simulator.show.kinds.spectra import shell_wavenumbers
-from simulator.show.lines import DrawnCurve, Pictures, generic_pictures, level, plotted
+from simulator.show.lines import DrawnCurve, Pictures, level, plotted
 from simulator.show.series_pictures import Diagnostics, draws, endings
 from simulator.show.style import PLAIN, Labels, as_words, in_words, quantity, spectrum_of
 
@@ -32,8 +31,9 @@ def statistics_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagn
 
 
 @draws("field_statistics")
-def sample_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    return generic_pictures(series, labels, Curves())
+def no_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    """The means are fields of snapshots; the series only counts its samples."""
+    yield from ()
 
 
 def samples_of(series: SeriesReader) -> str:

@@ -88,7 +88,7 @@ class GPUs(XlaSchedule):
         # XLA would transform x before z, too, but after z is padded, and so on planes of zeros.
         x, z = array.ndim - 2, array.ndim - 1
         nx, nz = self.points("x"), self.points("z")
-        array = fit_modes(array.swapaxes(x, z), z, nx) * float(nx * nz)
+        array = fit_modes(array.swapaxes(x, z), z, nx) * (nx * nz * self.scale(forward=False))
         array = lax.fft(array, lax.FftType.IFFT, (nx,)).swapaxes(x, z)
         return lax.fft(fit(array, z, nz // 2 + 1), lax.FftType.IRFFT, (nz,))
 

@@ -120,8 +120,7 @@ class Native(Processors):
             target=target,
             start_axis=stage.block,
             start_in=start_in,
-            # The coefficients are means: the first stage applies the 1/N of all axes.
-            scale=1.0 / grid.points if first and forward else 1.0,
+            scale=self.scale(forward=forward) if first else 1.0,
             threads=self.threads,
             dtype=self.dtype.name,
         )

@@ -94,6 +94,8 @@ class DeviceSchedule:
     linear: bool = False
     """Whether JAX transposes the transform, so that no value may depend on another one's values
     other than linearly: not for the order of exchanges, and not to fill memory."""
+    factor: float = 1.0
+    """Modes are coefficients, which are means, times this factor."""
 
     low_name: ClassVar[str]
     """How `low` saves memory, for the names of programs."""
@@ -153,6 +155,11 @@ class DeviceSchedule:
         itemsize = self.dtype.itemsize if real else 2 * self.dtype.itemsize
         plane = components * itemsize * self.local(stage, second) * self.local(stage, third)
         return max(1, memory // plane)
+
+    def scale(self, *, forward: bool) -> float:
+        """The factor of a sum over points or over modes, which the first stage applies for all
+        axes."""
+        return self.factor / self.layout.grid.points if forward else 1.0 / self.factor
 
     # ---- points of a block
 

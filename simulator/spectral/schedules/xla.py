@@ -111,9 +111,8 @@ class XlaSchedule(DeviceSchedule):
         for i, axis in enumerate(stage.axes, array.ndim - len(stage.axes)):
             half = axis == "z" and self.real
             array = (fit if half else fit_modes)(array, i, self.modes(axis))
-        # The coefficients are means: the first stage applies the 1/N of all axes, together with the
-        # truncation.
-        return array * (1.0 / self.layout.grid.points) if first else array
+        # Together with the truncation.
+        return array * self.scale(forward=True) if first else array
 
     def to_points(self, stage: Stage, array: jax.Array) -> jax.Array:
         """A block before the transform of a stage."""
@@ -123,11 +122,12 @@ class XlaSchedule(DeviceSchedule):
         ):
             half = axis == "z" and self.real
             array = fit(array, i, n // 2 + 1) if half else fit_modes(array, i, n)
+        first = stage is self.plan.stages[0]
         # XLA's inverse divides by the number of points; the product that undoes this is fused with
         # the padding.
-        array = array * float(math.prod(lengths))
-        real = stage is self.plan.stages[0] and self.real
-        return lax.fft(array, lax.FftType.IRFFT if real else lax.FftType.IFFT, lengths)
+        array = array * (math.prod(lengths) * (self.scale(forward=False) if first else 1.0))
+        kind = lax.FftType.IRFFT if first and self.real else lax.FftType.IFFT
+        return lax.fft(array, kind, lengths)
 
     def lengths(self, stage: Stage) -> tuple[int, ...]:
         return tuple(map(self.points, stage.axes))
