@@ -118,9 +118,7 @@ def _fields(result: dict[str, Any]) -> Figure:
     values = result["values"][result["seen"]]
     panels = drawn.subplots(1, 2, sharey=True)
     for axes, dots in zip(panels, (False, True), strict=True):
-        shown = axes.imshow(
-            image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top
-        )
+        axes.imshow(image.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-top, vmax=top)
         if dots:
             style = {
                 "edgecolors": "k",
@@ -136,7 +134,7 @@ def _fields(result: dict[str, Any]) -> Figure:
         axes.grid(False)
     panels[0].set_ylabel("y", rotation=0)
     drawn.tight_layout()
-    drawn.colorbar(shown, ax=list(panels), label=str(result["variable"]), shrink=0.8)
+    drawn.colorbar(panels[0].images[0], ax=list(panels), label=str(result["variable"]), shrink=0.8)
     return drawn
 
 

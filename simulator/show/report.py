@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file
@@ -150,7 +152,7 @@ def _last_words(run: Run, verdict: page.Verdict) -> Iterator[str]:
     log = log_of(run).splitlines()
     if verdict != "bad" or not log:
         return
-    rows = table_of(run).get("time", ())
+    rows = np.asarray(table_of(run).get("time", ()))
     written = f"{len(rows)} rows, the last at t = {rows[-1]:g}" if len(rows) else "no row"
     stored = ", ".join(f"t = {snapshot.time:g}" for snapshot in run.snapshots[-3:])
     yield page.lines("\n".join(log[-_LINES:]))
