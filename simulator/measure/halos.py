@@ -117,7 +117,8 @@ def halos(
             np.int64,
         ),
         "number": number,
-        "mass": np.bincount(of, weight, len(starts)),
+        # of no halos it would be whole numbers
+        "mass": np.bincount(of, weight, len(starts)).astype(float),
         "position": peak,
         "center_of_mass": np.mod(peak + mean(_nearest(position[in_halos] - peak[of], box)), box),
         "velocity": drift,

@@ -74,7 +74,7 @@ def why_dead(
     if holder is None:
         return None
     same_machine = (holder.host, holder.machine) == (observer.host, observer.machine)
-    if same_machine and _start_time(holder.pid) != holder.started:
+    if same_machine and not _runs(holder.pid, holder.started):
         return "that process is dead"
     if (
         holder.job_id
@@ -103,7 +103,7 @@ def process_lives(host: str, pid: int, job_id: str | None) -> bool:
     """Whether the process `pid` on `host` is alive; for another host, whether the job of the
     process is alive."""
     if host == socket.gethostname():
-        return _start_time(pid) is not None
+        return _start_time(pid) is not None or _is_hidden(pid)
     return job_id is not None and not job_is_gone(job_id)
 
 
@@ -116,6 +116,24 @@ def _machine() -> str:
         )
     except OSError:
         return ""
+
+
+def _runs(pid: int, started: int | None) -> bool:
+    """Whether the process `pid` that started at this time may still run."""
+    now = _start_time(pid)
+    return now == started or (now is None and _is_hidden(pid))
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is a process that /proc does not show: another user's, where /proc is mounted
+    with `hidepid`."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not Path(f"/proc/{pid}").exists()
+    except (OSError, OverflowError, TypeError):
+        return False
+    return False
 
 
 def _start_time(pid: int) -> int | None:

@@ -210,7 +210,9 @@ class Gradient:
         try:
             return self._states(variables, begin)
         except jax.errors.JAXTypeError as error:
+            others = {key: {k: v for k, v in variables.items() if k != key} for key in variables}
             keys = [key for key in variables if not self._traceable({key: variables[key]}, begin)]
+            keys = keys or [key for key in variables if self._traceable(others[key], begin)]
             named = ", ".join(keys or variables)
             problem = "no gradient by this: the program itself depends on its value"
             raise UserError(f"variables: {named}: {problem}") from error

@@ -40,6 +40,26 @@ print("mine" if lock.still_mine() else "lost", flush=True)
 lock.release()
 """
 
+OTHER_USER = """
+import ctypes, os, sys
+from pathlib import Path
+from simulator.errors import UserError
+from simulator.run.lock import RunLock
+libc = ctypes.CDLL(None)
+private = libc.unshare(0x20000) == 0 and libc.mount(b"none", b"/", None, 0x44000, None) == 0
+if not private or libc.mount(b"proc", b"/proc", b"proc", 0, b"hidepid=2") != 0:
+    print("no /proc of its own")
+    sys.exit()
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+try:
+    RunLock.acquire(Path(sys.argv[1]), {}).release()
+    print("taken over")
+except UserError as error:
+    print(error)
+"""
+
 
 def contend(folder, number=1, stale_after=60.0, delay=0.0):
     command = [
@@ -265,6 +285,33 @@ def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
             RunLock.acquire(tmp_path, {})
     else:
         RunLock.acquire(tmp_path, {}).release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_process_that_proc_hides_is_alive(tmp_path):
+    """Clusters mount /proc with hidepid, where nobody sees the processes of others."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    for path in tmp_path.parents:
+        if path != path.parent and path.owner() == "root" and path.is_relative_to("/tmp/"):
+            path.chmod(0o755)
+    tmp_path.chmod(0o755)
+
+    def asked() -> str:
+        command = [sys.executable, "-c", OTHER_USER, str(folder)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+
+    with RunLock.acquire(folder, {}):
+        answer = asked()
+        if "no /proc" in answer:
+            pytest.skip("no mounts here")
+        assert "is writing this run" in answer
+    (killed,) = contend(folder)
+    assert killed.stdout.readline().startswith("held")
+    killed.kill()
+    killed.wait()
+    assert asked() == "taken over\n"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from simulator.physics.initial.tables import read_table
 from simulator.physics.models.cosmology import UNITS, CosmologySettings
 from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
+from simulator.spectral.arrays import holds
 
 Power = Callable[[jax.Array], jax.Array]  # Function from k (1/length) to P(k) (length^3).
 CMB = 2.7255  # Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009).
@@ -152,10 +153,9 @@ def unit_and_h(
     if unit.per_h and settings.h is None:
         raise UserError(f"h: {key} in units of Mpc / h needs H0 in 100 km/s/Mpc, e.g. h: 0.68")
     h = settings.h if settings.h is not None else cosmology.hubble / unit.hubble
-    if abs(cosmology.hubble / ((1 if unit.per_h else h) * unit.hubble) - 1) > 1e-9:
-        raise UserError(
-            f"h: model.cosmology.hubble has to be {(1 if unit.per_h else h) * unit.hubble:g}"
-        )
+    hubble = (1 if unit.per_h else h) * unit.hubble
+    if not holds(abs(cosmology.hubble / hubble - 1) <= 1e-9):
+        raise UserError(f"h: model.cosmology.hubble has to be {hubble:g}")
     return unit.megaparsecs * (1.0 if unit.per_h else h), h
 
 

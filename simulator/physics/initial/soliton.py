@@ -17,10 +17,12 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, three_dimensional
 from simulator.physics.models import Equation
+from simulator.physics.models.damping import absent
 from simulator.physics.models.density import from_center
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
-from simulator.spectral.arrays import SpectralScalar
+from simulator.spectral.arrays import SpectralScalar, holds
+from simulator.spectral.operators import root
 
 SIZES = ("core_radius", "mass", "central_density")
 
@@ -140,7 +142,7 @@ def wave_model(model: Equation, kind: str) -> SchrodingerPoisson:
             f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson"
         )
     three_dimensional(model.transform, kind)
-    if model.gravity == 0:
+    if absent(model.gravity):
         raise UserError(
             f"kind: {kind} is held by gravity; model.gravitational_constant must not be 0"
         )
@@ -180,10 +182,8 @@ def superposed(
     total = jax.jit(lambda: transform.layout.constrain(jnp.zeros(transform.layout.shape, kind)))()
     for soliton in solitons:
         total = total + _one(model, soliton, relaxed)
-    if background:
-        total = total + jnp.where(
-            transform.layout.zero, jnp.asarray(math.sqrt(background), kind), 0
-        )
+    if not absent(background):
+        total = total + jnp.where(transform.layout.zero, jnp.asarray(background**0.5, kind), 0)
     return total
 
 
@@ -191,10 +191,11 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     transform = model.transform
     grid = model.transform.grid
     scale = length_scale(model, soliton)
-    peak = math.sqrt(model.hbar**2 / attraction(model)) / scale**2
+    peak = model.hbar / attraction(model) ** 0.5 / scale**2
     middle = [n // 2 * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
     place = middle if soliton.position is None else soliton.position
-    if (extent := 2 * scale * radial_ground_state().core) > min(grid.box):
+    extent = 2 * scale * radial_ground_state().core
+    if not holds(extent <= min(grid.box)):
         fits = f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}"
         raise UserError(f"{fits}; use a larger box or a smaller core_radius")
 
@@ -203,7 +204,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
 
     @jax.jit
     def resting() -> jax.Array:
-        radius = jnp.sqrt(sum(d**2 for d in distances()))
+        radius = root(sum((d**2 for d in distances()), jnp.zeros((), transform.dtype)))
         values = peak * soliton_profile(radius, scale)
         values = transform.physical.constrain(jnp.where(transform.physical.inside(), values, 0))
         return transform.layout.constrain(transform.forward(values))
@@ -218,7 +219,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> Spect
     psi = resting()
     if relaxed:
         psi = relax(model, psi)
-    return moving(psi) if soliton.phase or any(soliton.velocity) else psi
+    return psi if absent(soliton.phase, *soliton.velocity) else moving(psi)
 
 
 _STEP, _EDGE, _REACH = (

@@ -61,7 +61,7 @@ class Uniform(Initial):
         """A cubic lattice of equal masses."""
         speed = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
         velocity = jnp.asarray(speed, jnp.float64)[:, None]
-        if all(absent(v) for v in speed):
+        if absent(*speed):
             return arranged(matter, self.settings.density)
 
         def motion(q: jax.Array) -> Motion:

@@ -143,7 +143,11 @@ class StressClosure(Closure):
         layout = self.transform.layout
         inputs = self.stress_inputs(layout, fields["velocity"])
         for scalar in model.transported:
-            inputs[f"gradient/{scalar.name}"] = gradient(layout, fields[scalar.name])
+            full = gradient(layout, fields[scalar.name])
+            if not absent(*scalar.mean_gradient):
+                mean = constant(scalar.mean_gradient, full.real.dtype)
+                full = jnp.where(layout.zero, mean, full)
+            inputs[f"gradient/{scalar.name}"] = full
         if "magnetic" in fields:
             inputs["current"] = curl(layout, fields["magnetic"])
         return inputs
@@ -151,8 +155,7 @@ class StressClosure(Closure):
     def products(self, model: ClosedFlow, values: PointValues) -> PointValues:
         products = {"stress": self.stress(values)}
         for scalar in model.transported:
-            fluctuation = values[f"gradient/{scalar.name}"]
-            full = fluctuation + constant(scalar.mean_gradient, fluctuation.dtype)
+            full = values[f"gradient/{scalar.name}"]
             products[scalar.name] = self.flux(values, values[scalar.name], full)
         if "magnetic" in model.fields:
             products["emf"] = self.electromotive_force(values)
@@ -223,6 +226,7 @@ class Smagorinsky(StressClosure):
         super().__init__(settings, transform, files)
         width = filter_width(transform.grid, settings.filter_width)
         self._length = settings.coefficient * width
+        self._prandtl = settings.turbulent_prandtl
         coefficient = settings.resistive_coefficient
         self._is_resistive = coefficient is not None and not absent(coefficient)
         self._resistive_length = 0.0 if coefficient is None else coefficient * width
@@ -247,7 +251,7 @@ class Smagorinsky(StressClosure):
     def flux(
         self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector
     ) -> PhysicalVector:
-        return -(self._viscosity(values) / self.settings.turbulent_prandtl) * gradient
+        return -(self._viscosity(values) / self._prandtl) * gradient
 
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
@@ -256,7 +260,7 @@ class Smagorinsky(StressClosure):
         """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy
         viscosity grows with the strain; likewise changes of the current. The diffusivity of scalars
         does not depend on the scalars."""
-        factor = max(2.0, 1 / self.settings.turbulent_prandtl) if model.transported else 2.0
+        factor = jnp.maximum(2.0, 1 / self._prandtl) if model.transported else 2.0
         largest = factor * self._viscosity(values)
         if self._is_resistive:
             largest = jnp.maximum(largest, 2 * self._resistivity(values["current"]))
@@ -287,6 +291,7 @@ class DynamicSmagorinsky(Smagorinsky):
         self, settings: DynamicSmagorinskySettings, transform: Transform, files: UserFiles
     ):
         Closure.__init__(self, settings, transform, files)
+        self._prandtl = settings.turbulent_prandtl
         self._width = filter_width(transform.grid, settings.filter_width)
         self._resistive_length = 0.0
         self._is_resistive = False
@@ -352,6 +357,7 @@ class Spectral(Closure):
 
     def __init__(self, settings: SpectralSettings, transform: Transform, files: UserFiles):
         super().__init__(settings, transform, files)
+        self._prandtl = settings.turbulent_prandtl
         self._cut = transform.grid.largest_wavenumber
         width = transform.layout.shell_width
         self._shell = max(1, math.floor(self._cut / width - 0.5 + 1e-9))
@@ -370,13 +376,13 @@ class Spectral(Closure):
         ratio = self._cut / jnp.sqrt(jnp.clip(k2, 1e-300, self._cut**2))
         rate = k2 * (1 + 34.5 * jnp.exp(-3.03 * ratio))
         damping = (self._scale(velocity) * rate).astype(velocity.real.dtype)
-        of_scalars = damping / self.settings.turbulent_prandtl
+        of_scalars = damping / self._prandtl
         scalars = {s.name: -of_scalars * fields[s.name] for s in model.transported}
         return {**scalars, "velocity": -damping * velocity}
 
     def fastest_damping(self, model: ClosedFlow, fields: Fields) -> Number:
         most = 1 + 34.5 * math.exp(-3.03)
-        factor = max(1.0, 1 / self.settings.turbulent_prandtl) if model.transported else 1.0
+        factor = jnp.maximum(1.0, 1 / self._prandtl) if model.transported else 1.0
         scale = self._scale(fields["velocity"])
         return diffusive_rate(self.transform.grid, factor * most * scale)
 

@@ -15,6 +15,7 @@ from pydantic import AfterValidator
 
 from simulator.errors import UserError, shown
 from simulator.physics.models.cosmology import CosmologySettings, UnitsName
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import (
     DerivedField,
     Fields,
@@ -363,7 +364,8 @@ class WaveComponent(FieldComponent):
 
     def energy_slope(self, work: Work, scale_factor: Number) -> Number | float:
         """The derivative of the interaction energy g rho^2 / (2 a) with respect to a."""
-        if not (g := self.free.self_interaction):
+        g = self.free.self_interaction
+        if absent(g):
             return 0.0
         assert work is not None
         square = self.alone.real.physical.mean((work.real**2 + work.imag**2) ** 2)

@@ -225,6 +225,10 @@ class Background:
 
     def __init__(self, settings: CosmologySettings):
         self.settings = settings
+        if self.traced:
+            # Made here, because a table that is made in the trace of a loop or a checkpoint cannot
+            # be used outside.
+            _ = self._rate
 
     @property
     def traced(self) -> bool:

@@ -18,10 +18,10 @@ LARGEST = 1e30
 """The cap of a rate (1/time), far above any 1/dt and within the range of single precision."""
 
 
-def absent(coefficient: float | Number) -> bool:
-    """Whether a coefficient is 0. Arrays in place of numbers (runs that share a program) count as
-    nonzero."""
-    return isinstance(coefficient, int | float) and coefficient == 0
+def absent(*coefficients: float | Number) -> bool:
+    """Whether all coefficients are 0. Arrays in place of numbers (runs that share a program, and
+    gradients) count as nonzero."""
+    return all(isinstance(each, int | float) and each == 0 for each in coefficients)
 
 
 class HyperdiffusionSettings(Settings):

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from simulator.errors import UserError
+from simulator.physics.models.damping import absent
 from simulator.spectral import Fields, Grid, Transform
 from simulator.spectral.arrays import SpectralScalar, SpectralVector
 from simulator.spectral.operators import squared
@@ -24,14 +24,14 @@ MatterFields = Mapping[str, Any]
 (`ParticleSet`) and numbers of the memory, by name."""
 
 
-def constant(vector: Sequence[float], dtype: jnp.dtype) -> Float[np.ndarray, "d 1 1 1"]:
+def constant(vector: Sequence[float], dtype: jnp.dtype) -> Float[Array, "d 1 1 1"]:
     """A constant vector, to be multiplied with or added to a vector field."""
-    return np.asarray(vector, dtype).reshape(-1, 1, 1, 1)
+    return jnp.asarray(vector, dtype).reshape(-1, 1, 1, 1)
 
 
 def along(direction: Sequence[float], vector: SpectralVector) -> SpectralScalar:
     """d . v for a constant vector d, which is not zero."""
-    return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
+    return sum(d * vector[i] for i, d in enumerate(direction) if not absent(d))  # type: ignore[return-value]
 
 
 def directed(direction: Sequence[float], scalar: SpectralScalar) -> SpectralVector:
@@ -43,7 +43,7 @@ def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ..
     """A vector of the configuration with one number for each axis of the grid. A vector of zeros
     fits any grid. Raises UserError, beginning with `key`."""
     count = len(grid.axes)
-    if len(vector) != count and any(vector):
+    if len(vector) != count and not absent(*vector):
         needed = ("two numbers are", "three numbers are")[count - 2]
         raise UserError(
             f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]"

@@ -13,7 +13,6 @@ In two dimensions the velocity has two components and the vorticity one, along t
 has no effect there, because its force is a gradient, and the only closures are those of users."""
 
 from collections.abc import Sequence
-from math import hypot
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax.numpy as jnp
@@ -22,7 +21,12 @@ from pydantic import model_validator
 
 from simulator.physics.models.advection import advection_of
 from simulator.physics.models.closures import SubgridSettings, check_closed, close
-from simulator.physics.models.damping import DragSettings, HyperdiffusionSettings, flow_damping
+from simulator.physics.models.damping import (
+    DragSettings,
+    HyperdiffusionSettings,
+    absent,
+    flow_damping,
+)
 from simulator.physics.models.equation import Field, MakeTransform
 from simulator.physics.models.fields import Fields, along, constant
 from simulator.physics.models.kinds import IncompressibleFlow
@@ -111,7 +115,7 @@ class NavierStokes(IncompressibleFlow):
         self.transported: Sequence[TransportedScalar] = self.scalars
         self.momentum = advection_of(transform)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
-        self.wave_frequency = 2 * hypot(*self.rotation)
+        self.wave_frequency = 2 * sum(component**2 for component in self.rotation) ** 0.5
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
@@ -137,14 +141,15 @@ class NavierStokes(IncompressibleFlow):
     def body_force(self, fields: Fields) -> SpectralVector | float:
         """The accelerations that are linear in the fields: -2 Omega x u."""
         u = fields["velocity"]
-        omega = constant(self.rotation, u.real.dtype)
-        return cross(u, jnp.asarray(2 * omega)) if any(self.rotation) else 0.0
+        if absent(*self.rotation):
+            return 0.0
+        return cross(u, 2 * constant(self.rotation, u.real.dtype))
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         u = fields["velocity"]
         rates = {"velocity": self.project(self.momentum.force(products) + self.body_force(fields))}
         for s in self.transported:
             rates[s.name] = -self.divergence(products[s.name])
-            if any(s.mean_gradient):
+            if not absent(*s.mean_gradient):
                 rates[s.name] -= along(s.mean_gradient, u)
         return rates

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from pydantic import AfterValidator
 
 from simulator.errors import UserError, shown
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.names import free_name
 from simulator.settings import AxisVector, NonNegative, Settings, wrong
@@ -73,7 +74,7 @@ def scalars_on(grid: Grid, scalars: Sequence[Scalar]) -> tuple[TransportedScalar
 def check_plane(rotation: Sequence[float], subgrid: str | None) -> None:
     """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the
     key."""
-    if any(rotation):
+    if not absent(*rotation):
         raise UserError(
             "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
         )

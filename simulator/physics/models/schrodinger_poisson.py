@@ -26,6 +26,7 @@ from simulator.physics.models.cosmology import (
     CosmologySettings,
     UnitsName,
 )
+from simulator.physics.models.damping import absent
 from simulator.physics.models.equation import Field, MakeTransform
 from simulator.physics.models.fields import Fields, check_arrangement
 from simulator.physics.models.kinds import MatterWave
@@ -181,10 +182,10 @@ class SchrodingerPoisson(MatterWave):
         a = None
         if self.background is not None:
             a = self.background.scale_factor(time).astype(density.dtype)
-        if self.gravity:
+        if not absent(self.gravity):
             phi = self.real.inverse(self.potential(self.real.forward(density)))
             v = v + (phi if a is None else a * phi)
-        if g:
+        if not absent(g):
             v = v + (g * density if a is None else g / a * density)
         if self.trap is not None:
             v = v + self.trap(*self.real.physical.coordinates(density.dtype))

@@ -104,8 +104,8 @@ class SelfGravitatingGas(Gas):
         super().__init__(settings, transform)
         pull = settings.external_acceleration
         self.pull = along_axes(transform.grid, "external_acceleration", pull)
-        self.viscous = not (absent(settings.viscosity) and absent(settings.bulk_viscosity))
-        self.isothermal = settings.polytropic_exponent == 1
+        self.viscous = not absent(settings.viscosity, settings.bulk_viscosity)
+        self.isothermal = absent(settings.polytropic_exponent - 1)
         if (hyper := settings.hyperviscosity) is not None:
             self.damps = (Hyperdiffusion("momentum", hyper.order, hyper.coefficient),)
         axes = self.shapes["momentum"]
@@ -116,7 +116,7 @@ class SelfGravitatingGas(Gas):
         return {"momentum": -self.viscosity * self.k_squared}
 
     def inputs(self, fields: Fields) -> Fields:
-        if not self.gravitational_constant:
+        if absent(self.gravitational_constant):
             return dict(fields)
         return {**fields, "gravity": -self.gradient(self.potential(fields["density"]))}
 
@@ -177,7 +177,7 @@ class SelfGravitatingGas(Gas):
         force = -1j * jnp.stack(rows)
         if "weight" in products:
             force = force + products["weight"]
-        if any(self.pull):
+        if not absent(*self.pull):
             force = force + directed(self.pull, rho)
         if self.viscous:
             u = self.reference_density(fields) * products["velocity"]
