@@ -94,8 +94,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             # the name of a file need not be valid text
             stream.reconfigure(errors="backslashreplace")
-    # XLA reads this when JAX is imported; it hides warnings about the compile cache, which mean nothing to a user.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         code = _dispatch(arguments, spent)
     except BaseException as error:

@@ -244,7 +244,8 @@ class _Members:
         inside = (..., *(slice(n) for n in config.grid.shape))
         single = config.output.snapshots.precision == "single"
         fields = {
-            name: (run or self.simulation).values(name)(state)[inside] for name in self._fields
+            name: (run or self.simulation).field_program(name)(state)[inside]
+            for name in self._fields
         }
         return {
             n: a.astype(_SINGLE.get(str(a.dtype), a.dtype)) if single else a

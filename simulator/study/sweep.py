@@ -40,7 +40,7 @@ from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
-from simulator.study.planned import PlannedSweep, read_plan, source_sum
+from simulator.study.planned import PlannedSweep, folder_of, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, status_counts, statuses_of
@@ -214,7 +214,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     assignments = expand_blocks(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
-    folder = resolved[0].config.output.directory / settings.name
+    folder = folder_of(file, resolved[0].config.output.directory, settings.name)
     plan = read_plan(folder)
     identities = Identities({key: path_of(key) for key in swept_keys(settings.sweep)})
     runs = _number(resolved, assignments, identities, folder, plan, places)
