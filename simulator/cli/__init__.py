@@ -43,7 +43,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "verify": "look",
         "environment": "look",
     },
-    "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
+    "study": {
+        "sweep": "sweep",
+        "dataset": "sweep",
+        "baseline": "sweep",
+        "assimilate": "assimilate",
+    },
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "bench": "bench"},
 }
