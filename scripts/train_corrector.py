@@ -153,7 +153,7 @@ def main():
         f"reduced by {without.mean() / corrected.mean():.2f} in the mean, {geometric:.2f} geometrically"
     )
     last = {name: u[0, -1] for name, (_, u) in found.items()} | {"reference": tests[0, -1]}
-    curl = simulation.values("vorticity")
+    curl = simulation.field_program("vorticity")
     vorticity = {
         name: np.asarray(curl(simulation.begin({"velocity": u}))) for name, u in last.items()
     }

@@ -6,6 +6,7 @@ Simulation(load_config("run.yaml", ["time.stop=1"])).run()
 open_run("outputs/run").diagnostics["energy"]
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from simulator.study.sweep import open_sweep
 
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
+
+# XLA reads this when JAX is imported. It hides warnings about programs from the compile cache, which
+# mean nothing to a user, also in notebooks.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _HOME = {
     "Simulation": "simulator.run.runnable",

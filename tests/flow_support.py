@@ -67,7 +67,7 @@ def measured(simulation: Simulation, state: State | None = None) -> dict[str, fl
 def values(simulation: Simulation, state: State) -> np.ndarray:
     """The velocity on the grid (3, x, y, z)."""
     nx, ny, nz = simulation.grid.shape
-    return np.asarray(simulation.values("velocity")(state))[..., :nx, :ny, :nz]
+    return np.asarray(simulation.field_program("velocity")(state))[..., :nx, :ny, :nz]
 
 
 def order(errors: list[float]) -> list[float]:

@@ -169,7 +169,7 @@ def _contrast(sim: Any, mode: Sequence[int]) -> Callable[[State], jax.Array]:
     2 pi."""
 
     def contrast(state: State) -> jax.Array:
-        density = sim.values("density")(state)
+        density = sim.field_program("density")(state)
         points = sim.transform.physical.coordinates()
         phase = sum(m * x for m, x in zip(mode, points, strict=True))
         return 2 * (density * jnp.cos(phase)).sum() / density.sum()  # the density is 0 in padding

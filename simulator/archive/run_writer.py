@@ -83,7 +83,9 @@ class Output:
                 programs[f"particles {name}"] = Compilable(
                     simulation.sampled(name, sampled), (state,)
                 )
-        return programs | {n: Compilable(simulation.values(n), (state,)) for n in self._saved}
+        return programs | {
+            n: Compilable(simulation.field_program(n), (state,)) for n in self._saved
+        }
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
         """Use these compiled programs, by name, from now on; a missing program is compiled at its
@@ -191,7 +193,7 @@ class Output:
         output = simulation.config.output
         settings = output.snapshots
         axes = physical_axes(simulation.transform)
-        arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
+        arrays = {n: self._compute(n, simulation.field_program(n), state) for n in self._saved}
         for series in self._series.values():
             arrays |= {} if series.fields is None else series.fields(series.memory)
         specs = outputs.field_specs(simulation.model)

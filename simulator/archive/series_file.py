@@ -23,6 +23,7 @@ import numpy as np
 from simulator.errors import UserError
 from simulator.files import UNRECORDED, Journal, reading, replace_file
 from simulator.measure import KINDS
+from simulator.words import Shown
 
 PART_ROWS = 8
 PART_BYTES = 4 * 2**20
@@ -242,7 +243,7 @@ class Series:
             self._folder.rmdir()
 
 
-class SeriesReader:
+class SeriesReader(Shown):
     """A series at the moment of opening: `step`, `time`, `coordinates`, and variables by name.
     `beside` maps further properties of the points of a coordinate, such as the number of modes in a
     shell, to the coordinate.
@@ -270,6 +271,16 @@ class SeriesReader:
         self.parts = tuple(_Part(name, rows) for name, rows in listed) or (plain,)
         self.step = self._read("step").astype(np.int64)
         self.time = self._read("time").astype(np.float64)
+
+    def shown(self) -> tuple[str, Mapping[str, Any]]:
+        span = f", t = {self.time[0]:g} to {self.time[-1]:g}" if len(self) else ""
+        shapes = {name: (len(self), *self._shape(name)) for name in self.variables}
+        return f"{self.path.stem}: {len(self)} rows{span}; each variable by name, with its shape", {
+            name: f"({', '.join(('row', *dimensions))}) = {shapes[name]}"
+            for name, dimensions in self.variables.items()
+        } | {name: f"({len(values)},) in .coordinates" for name, values in self.coordinates.items()}
+
+    __repr__ = Shown.__str__
 
     def __len__(self) -> int:
         return len(self.step)

@@ -43,7 +43,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "verify": "look",
         "environment": "look",
     },
-    "study": {"sweep": "sweep", "dataset": "sweep", "assimilate": "assimilate"},
+    "study": {
+        "sweep": "sweep",
+        "dataset": "sweep",
+        "baseline": "sweep",
+        "assimilate": "assimilate",
+    },
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "bench": "bench"},
 }
@@ -94,8 +99,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             # the name of a file need not be valid text
             stream.reconfigure(errors="backslashreplace")
-    # XLA reads this when JAX is imported; it hides warnings about the compile cache, which mean nothing to a user.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         code = _dispatch(arguments, spent)
     except BaseException as error:

@@ -259,10 +259,54 @@ def dataset_command(args: argparse.Namespace) -> int:
         if unfinished:
             print(f"the data set is complete when all runs are done; {len(unfinished)} are not")
             return code or 3
-        folder = short(writer.finish())
+        folder = short(writer.finish(print))
     print(
         f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it'
     )
+    return 0
+
+
+@command(
+    "draw error against cost of the solver on coarser grids, the baseline of a learned one",
+    arg("file DATASET", "the file of a study that has been run, as for dataset"),
+    arg("--runs N", "number of runs of test that are computed again", type=int, default=2),
+    arg(
+        "--point NAME=ERROR,SECONDS",
+        "a learned solver: its error (VRMSE) and the seconds of a trajectory; may be repeated",
+        action="append",
+    ),
+)
+def baseline_command(args: argparse.Namespace) -> int:
+    """Compute runs of test again on grids with half the points along each axis, a quarter, ... with every
+    integrator and several CFL numbers, and show error against time: what a learned solver has to beat at equal error
+    and at equal time. Writes baseline.csv and baseline.png into the sweep's folder baseline/. After Ctrl-C the same
+    command continues; a finished one only adds points.
+
+    example: simulator baseline configs/sweep_dataset_2d.yaml --point unet=0.05,0.02"""
+    from dataclasses import asdict
+    from functools import partial
+
+    from simulator.errors import UserError
+    from simulator.learn.baseline import comparison, floor_of, measure, parse_point, write_table
+    from simulator.show.baseline import error_against_cost
+    from simulator.show.style import draw
+    from simulator.study.sweep import open_sweep
+    from simulator.study.table import as_text
+    from simulator.words import short
+
+    points = [parse_point(text) for text in args.point]
+    if args.runs < 1:
+        raise UserError(f"--runs: must be at least 1, not {args.runs}")
+    sweep = open_sweep(args.file)
+    trials = measure(sweep, args.runs)
+    folder = write_table(sweep, trials, points)
+    picture = partial(error_against_cost, trials, points, floor_of(sweep))
+    draw(picture, folder / "baseline.png")
+    best = [asdict(trial) for trial in trials if trial.best]
+    if best:
+        print("\n".join(["best of each grid:", *as_text(best, leave_out=["best"])]))
+    print("\n".join(comparison(point, trials) for point in points), end="\n" if points else "")
+    print(f"{short(folder / 'baseline.csv')}\n{short(folder / 'baseline.png')}")
     return 0
 
 

@@ -42,6 +42,8 @@ WORKING = frozenset(
     ]
 )
 """States of jobs whose processes may be alive."""
+WAITING = frozenset(["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"])
+"""States of jobs that will start, or start again."""
 # Tasks whose program may not have started.
 _BEFORE = ("PENDING", "REQUEUED", "CONFIGURING", "RUNNING")
 _PATIENCE = 10.0  # Timeout of a query in seconds.

@@ -4,6 +4,7 @@
 
     OUTPUT/NAME/dataset/data/train/NAME_0000.hdf5 ...   trajectories; likewise in valid/ and test/
     OUTPUT/NAME/dataset/stats.yaml      mean, std and rms of the training fields and increments
+    OUTPUT/NAME/dataset/certificate.json  how well each run is resolved
     OUTPUT/NAME/dataset/dataset.json    the runs of every file
 
 All files depend on the runs only, and each appears whole or not at all: a data set that is
@@ -31,9 +32,8 @@ from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
 from simulator.archive.shard import file_pieces, reserve
 from simulator.archive.snapshot_reader import Snapshot
-from simulator.config import as_mapping
-from simulator.config.yaml12 import dump_yaml, path_of, value_at
-from simulator.errors import RunFailure, UserError
+from simulator.config.yaml12 import dump_yaml
+from simulator.errors import RunFailure
 from simulator.files import (
     read_json,
     remove_temporaries,
@@ -42,17 +42,17 @@ from simulator.files import (
     sync_folder,
     write_durably,
 )
+from simulator.learn.certificate import MEASURED, certified, resolution_of
+from simulator.learn.frames import TOLERANCE, check_alike, frame_times
 from simulator.run.lock import RunLock
 from simulator.study.batch import varied_numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.study_status import MemberState, status_of
-from simulator.study.sweep import Sweep
+from simulator.study.sweep import CERTIFICATE, Sweep
 
 PLAN = "dataset.json"
 STATS = "stats.yaml"
-_ALIKE = ("model.kind", "grid.shape", "grid.box", "time.stop", "output.snapshots")
 _LOOK = 1.0  # Seconds between two looks for runs that are done.
-_TOLERANCE = 1e-6  # The largest deviation of a frame's time, in intervals.
 _FLOAT = np.dtype("<f4")
 Runs = Sequence[SweepRun]
 Axes = Mapping[str, np.ndarray]  # The coordinates of the grid points by axis.
@@ -80,40 +80,6 @@ def check_dataset(sweep: Sweep) -> None:
     the split."""
     check_alike(sweep)
     divided(sweep)
-
-
-def check_alike(sweep: Sweep) -> None:
-    """Raises UserError, naming the key, if the runs differ in grid, fields or times, or frames are
-    uneven."""
-    first = as_mapping(sweep.runs[0].config)
-    for run in sweep.runs:
-        other = as_mapping(run.config)
-        for key in _ALIKE:
-            if value_at(other, path_of(key)) != value_at(first, path_of(key)):
-                pair = f"{sweep.runs[0].index} and {run.index}"
-                raise UserError(
-                    f"{sweep.file}: {key}: differs between runs {pair}, but a data set has one {key}"
-                )
-    frame_times(sweep)
-
-
-def frame_times(sweep: Sweep) -> np.ndarray:
-    """The times of the frames, shape (frame,). Raises UserError unless they have a constant
-    interval."""
-    config = sweep.runs[0].config
-    snapshots = config.output.snapshots
-    stop = config.time.stop
-    every = snapshots.every if isinstance(snapshots.every, float) else 0.0
-    number = max(round(stop / (every or stop)), 1)
-    if (
-        snapshots.every_steps
-        or config.time.max_steps
-        or abs(number * every - stop) > _TOLERANCE * every
-    ):
-        part = f"give a part of time.stop = {stop:g}, e.g. {stop / number:.6g}, and neither"
-        alone = f"frames have a constant interval: {part} output.snapshots.every_steps nor time.max_steps"
-        raise UserError(f"{sweep.file}: output.snapshots.every: {alone}")
-    return np.arange(number + 1) * every
 
 
 def divided(sweep: Sweep) -> dict[str, Runs]:
@@ -172,9 +138,9 @@ class DatasetWriter:
             self._over.set()
             thread.join()
 
-    def finish(self) -> Path:
-        """Writes the files that are still missing, and the statistics; returns the folder. All runs
-        are done."""
+    def finish(self, say: Callable[[str], None] = lambda line: None) -> Path:
+        """Writes the files that are still missing, the certificate and the statistics; returns the
+        folder. All runs are done. `say` prints what is computed for the certificate."""
         self._over.clear()
         self._write_done()
         if not (self._folder / STATS).exists():
@@ -182,7 +148,8 @@ class DatasetWriter:
             # in the same order, however the runs ended
             for name in filter(_is_training, self._files):
                 total.include(self._statistics[name])
-            replace_file(self._folder / STATS, dump_yaml(total.table()))
+            resolution = {"certificate": certified(self._sweep, self._times, say)}
+            replace_file(self._folder / STATS, dump_yaml(total.table() | resolution))
         return self._folder
 
     def _write_done(self) -> None:
@@ -216,11 +183,12 @@ class DatasetWriter:
         plan = {
             "fields": [field.name for field in fields],
             "times": self._times.tolist(),
+            "refined_runs": self._sweep.settings.dataset.refined_runs,
             "files": hashes,
         }
         earlier = read_json(self._folder / PLAN)
         if earlier != plan:
-            for name in {*earlier.get("files", ()), *self._files, STATS}:
+            for name in {*earlier.get("files", ()), *self._files, STATS, Path(CERTIFICATE).name}:
                 (self._folder / name).unlink(missing_ok=True)
             replace_json(self._folder / PLAN, plan)
         return fields, {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
@@ -335,10 +303,7 @@ def _wanted(
         for run in runs:
             snapshots = [s for s in open_run(run.folder).snapshots[:] if field.source in s]
             recorded = np.array([snapshot.time for snapshot in snapshots], _FLOAT)
-            if (
-                recorded.shape != times.shape
-                or abs(recorded - times).max() > _TOLERANCE * times[-1]
-            ):
+            if recorded.shape != times.shape or abs(recorded - times).max() > TOLERANCE * times[-1]:
                 stored = f"its {len(recorded)} snapshots with {field.source} are not at the {len(times)} times"
                 now = "that output.snapshots describes now; remove the folder and run again"
                 raise RunFailure(f"{run.folder}: {stored} {now}")
@@ -401,6 +366,11 @@ def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.n
     for key in scalars:
         stored = group.create_dataset(key, data=np.array([run.values[key] for run in runs], _FLOAT))
         _attributes(stored, sample_varying=True, time_varying=False)
+    # not part of the format: how well each trajectory is resolved
+    certificates = [resolution_of(run) for run in runs]
+    group = file.create_group("certificate")
+    for name in MEASURED:
+        group.create_dataset(name, data=np.array([c[name] for c in certificates], _FLOAT))
 
 
 def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> None:

@@ -1,9 +1,10 @@
 """Batches of trajectories straight from running ensembles, without the disk."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,7 +18,8 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
-from simulator.learn.dataset import check_alike, frame_times
+from simulator.learn.beside import Beside, Draws, Order
+from simulator.learn.frames import check_alike, frame_times
 from simulator.physics.models import State, outputs
 from simulator.run.schedule import Event, Moment, Schedule, events
 from simulator.simulation.advance import Until
@@ -61,7 +63,7 @@ def stream(
     batch: int,
     fields: Sequence[str] | None = None,
     seed: int | None = None,
-) -> Iterator[StreamedRuns]:
+) -> "TrajectoryStream":
     """Computes the runs of a study, `batch` of them in one program, and yields their trajectories,
     without any file.
 
@@ -72,7 +74,7 @@ def stream(
     dataset` would store; `fields` chooses other fields. Runs come in the order of their numbers,
     with `seed` in random order. A batch holds runs that one program can step, which differ in
     numbers and starts only; the last batch may be smaller. The random numbers of a run depend on
-    its own `initial.seed` alone.
+    its own `initial.seed` alone. `beside` computes them in another process while a network learns.
 
     Raises UserError, before anything is computed, for a study whose runs differ in grid, fields or
     times, or cannot be stepped together; RunFailure if a run diverges."""
@@ -87,14 +89,66 @@ def stream(
     )
     runs = [sweep.runs[i] for i in order]
     alike = groups(runs, most=len(runs))
-    return (part for group in alike for part in _streamed(group, batch, frame_times(sweep), fields))
+    times = frame_times(sweep)
+    parts = (part for group in alike for part in _streamed(group, batch, times, fields))
+    return TrajectoryStream(sweep, parts, batch, fields, seed)
+
+
+class TrajectoryStream(Iterator[StreamedRuns]):
+    """The trajectories of a study, computed as they are asked for."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        parts: Iterator[StreamedRuns],
+        batch: int,
+        fields: Sequence[str] | None,
+        seed: int | None,
+    ) -> None:
+        self._sweep = sweep
+        self._parts = parts
+        self._order = Order(sweep.file, batch, tuple(fields) if fields else None, seed)
+
+    def __next__(self) -> StreamedRuns:
+        return next(self._parts)
+
+    def beside(
+        self,
+        *,
+        reservoir: int = 64,
+        window: int | None = None,
+        repeat: bool = True,
+        launcher: Sequence[str] = (),
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> Beside:
+        """The trajectories one by one as numpy arrays, computed by another process while this one
+        trains, and drawn at random from a reservoir of the last ones.
+
+            samples = stream("study.yaml", batch=8, seed=1).beside(reservoir=64, window=2)
+            for sample in samples:
+                before, after = sample["velocity"]  # (component, x, y, z) each
+            loader = torch.utils.data.DataLoader(samples.torch(), batch_size=16)
+
+        `window`: the number of successive frames of a sample, at a random place; by default all.
+        `repeat`: a trajectory may be drawn again until a new one takes its place, so that training
+        does not wait; else each comes once. `launcher`: the words before the command of the other
+        process, such as `["srun", "--overlap", "--ntasks=1", "--gpus=1"]` for a Slurm step;
+        `environ`: its further environment variables, such as CUDA_VISIBLE_DEVICES. Raises
+        UserError for impossible numbers."""
+        frames = len(frame_times(self._sweep))
+        if reservoir < 1:
+            raise UserError(f"stream: reservoir must be at least 1, not {reservoir}")
+        if window is not None and not 1 <= window <= frames:
+            raise UserError(f"stream: window must be 1 to {frames} frames, not {window}")
+        draws = Draws(reservoir, window, repeat)
+        return Beside(self._order, draws, tuple(launcher), environ)
 
 
 def _streamed(
     group: Group, batch: int, times: np.ndarray, fields: Sequence[str] | None
 ) -> Iterator[StreamedRuns]:
     """The trajectories of runs that share one program; with `batch` 1 each run has its own."""
-    members: _Members | None = None
+    members: StreamedGroup | None = None
     for first in range(0, len(group.runs), batch):
         runs = group.runs[first : first + batch]
         if members is None or batch == 1:
@@ -102,11 +156,11 @@ def _streamed(
             cluster = (
                 members.simulation.cluster if members else connect(config, discover(os.environ))
             )
-            members = _Members(config, group.keys if batch > 1 else (), cluster, batch, fields)
+            members = StreamedGroup(config, group.keys if batch > 1 else (), cluster, batch, fields)
         yield StreamedRuns(members.trajectories(runs, len(times)), times, runs)
 
 
-class _Members:
+class StreamedGroup:
     """The compiled programs of runs that are stepped together, `size` at a time."""
 
     def __init__(
@@ -126,11 +180,11 @@ class _Members:
             raise UserError(
                 "stream: runs with particles cannot be streamed; `simulator sweep run` writes them"
             )
-        self._fields = tuple(
+        self.fields = tuple(
             fields or config.output.snapshots.fields or outputs.stored_fields(self.simulation.model)
         )
         known = self.simulation.field_names
-        if unknown := [name for name in self._fields if name not in known]:
+        if unknown := [name for name in self.fields if name not in known]:
             meant = did_you_mean(unknown[0], known)
             raise UserError(
                 f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}"
@@ -171,7 +225,7 @@ class _Members:
         idle = (self._size - len(runs)) * [0]
         places = [*range(len(runs)), *idle]
         values = [self._step.values(varied_numbers(run.config)) for run in runs]
-        begun = [self._start(run) for run in runs]
+        begun = [self.start(run) for run in runs]
         configs = [run.config for run in runs]
         first = self.simulation.first_time
         stops = [_stops(events(c.output), c.time.stop, first, frames) for c in configs]
@@ -186,7 +240,8 @@ class _Members:
                 states, *frames_at = self._framed(shared, states, until)
             yield frames_at
 
-    def _start(self, run: SweepRun) -> State:
+    def start(self, run: SweepRun) -> State:
+        """The initial state of a run of the group."""
         simulation = self.simulation
         state = (
             self._step.start(simulation, run.config)
@@ -244,7 +299,8 @@ class _Members:
         inside = (..., *(slice(n) for n in config.grid.shape))
         single = config.output.snapshots.precision == "single"
         fields = {
-            name: (run or self.simulation).values(name)(state)[inside] for name in self._fields
+            name: (run or self.simulation).field_program(name)(state)[inside]
+            for name in self.fields
         }
         return {
             n: a.astype(_SINGLE.get(str(a.dtype), a.dtype)) if single else a

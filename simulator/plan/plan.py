@@ -86,7 +86,7 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
     points = prod(config.grid.shape)
 
     def values(name: str) -> float:
-        array = jax.eval_shape(simulation.values(name), simulation.template)
+        array = jax.eval_shape(simulation.field_program(name), simulation.template)
         number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
         return float(number * prod(array.shape[:-3]) * points)
 

@@ -38,7 +38,7 @@ from simulator.run.prepare import (
 )
 from simulator.run.progress import Progress, redshift_of, summary, typed
 from simulator.run.refusals import check_memory, check_messages, decision_of
-from simulator.run.run_status import job_of
+from simulator.run.run_status import job_of, waiting_job
 from simulator.run.schedule import Moment
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.simulation import provenance
@@ -163,6 +163,11 @@ class _Run:
         )
         if self.lock is not None and self.lock.takeover:
             self.log.say(self.lock.takeover)
+        if self.lock is not None and (job := waiting_job(self.folder, os.environ)):
+            self.log.say(
+                f"warning: job {job} of this run waits in Slurm's queue and continues it when it "
+                f"starts; scancel {job} leaves the run to this process"
+            )
         return decision
 
     def _locked(self, decision: Decision) -> int:

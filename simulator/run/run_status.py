@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from simulator.archive.run_state import RunState, read_state
-from simulator.cluster.queue import ENDED, job_is_gone, job_state
+from simulator.cluster.queue import ENDED, WAITING, job_is_gone, job_state
 from simulator.cluster.variables import whole_number
 from simulator.files import dataclass_from, read_json, replace_json
 
@@ -227,6 +227,15 @@ def look_at(folder: Path, now: datetime) -> RunStatus:
     began = (folder / LOCK).exists() or (folder / LOG).exists()
     writing = is_written(folder, now.timestamp())
     return RunStatus(folder, state, job, job_state(job) if job else None, writing, began)
+
+
+def waiting_job(folder: Path, environ: Mapping[str, str]) -> str | None:
+    """Another job of the run in `folder` that waits in Slurm's queue and will continue the run."""
+    state = read_state(folder)
+    job = submitted_job(folder) or (state.job_id if state else None)
+    if job is None or job in (job_of(environ), environ.get("SLURM_JOB_ID")):
+        return None
+    return job if job_state(job) in WAITING else None
 
 
 def remember_job(folder: Path, job: str) -> None:

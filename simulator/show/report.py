@@ -107,7 +107,9 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     if state is not None and state.state in ("finished", "failed"):
         verdict = "good" if state.state == "finished" else "bad"
     yield page.heading(title, status.word, verdict)
-    yield page.paragraph(run_summary(config), soft=True)
+    columns = table_of(run)
+    yield page.paragraph(", ".join([run_summary(config), *_redshifts(columns)]), soft=True)
+    yield page.facts(_turbulence(columns))
     if state is not None:
         yield page.progress(state.percent)
         ends = status.ends
@@ -162,14 +164,58 @@ def _last_words(run: Run, verdict: page.Verdict) -> Iterator[str]:
 
 
 def run_summary(config: Mapping[str, Any]) -> str:
-    """Model, grid and precision in one line."""
+    """Model, viscosity, box, grid, precision, start and forcing in one line."""
     grid = config.get("grid") or {}
     shape = " x ".join(str(n) for n in grid.get("shape", ())) or "?"
-    model = (config.get("model") or {}).get("kind", "?")
+    box = " x ".join(_in_pi(length) for length in grid.get("box", ()))
+    model = config.get("model") or {}
     start = (config.get("initial") or {}).get("kind", "?")
-    return (
-        f"{model} on {shape} points, {config.get('precision', 'double')} precision, start: {start}"
-    )
+    viscosity = model.get("viscosity")
+    forcings = config.get("forcing") or []
+    kinds = [force.get("kind", "?") for force in forcings] if isinstance(forcings, list) else []
+    kinds = [forcings.get("kind", "?")] if isinstance(forcings, dict) else kinds
+    parts = [
+        f"{model.get('kind', '?')} on {shape} points",
+        f"{config.get('precision', 'double')} precision",
+        "" if viscosity is None else f"viscosity {brief(viscosity)}",
+        box and f"box {box}",
+        f"start: {start}",
+        kinds and f"forcing: {' and '.join(kinds)}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _in_pi(length: float) -> str:
+    multiple = length / math.pi
+    whole = abs(multiple - round(multiple)) < 1e-9 * multiple
+    return f"{'' if round(multiple) == 1 else round(multiple)}π" if whole else brief(length)
+
+
+def _redshifts(columns: Mapping[str, np.ndarray]) -> list[str]:
+    """The redshifts of the first and the last row of an expanding run."""
+    factors = columns.get("scale_factor", np.empty(0))
+    if not len(factors):
+        return []
+    first, last = (f"{round(1 / a - 1, 6) + 0:.4g}" for a in (factors[0], factors[-1]))
+    return [f"z = {first} to {last}"]
+
+
+def _turbulence(columns: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Re_λ and L / η of the last row, and the turnover times that have passed, of flows that have
+    them."""
+
+    def last(name: str) -> float:
+        values = columns.get(name, np.empty(0))
+        return float(values[-1]) if len(values) else math.nan
+
+    numbers = {
+        "Re_λ": last("reynolds_taylor"),
+        "L / η": last("integral_scale") / last("kolmogorov_scale"),
+    }
+    periods = columns.get("turnover_time", np.empty(0))
+    if len(periods) > 1 and np.all(periods > 0):
+        numbers["turnover times"] = float(np.trapezoid(1 / periods, columns["time"]))
+    return {name: f"{x:.3g}" for name, x in numbers.items() if math.isfinite(x)}
 
 
 def health_table(health: list[HealthCheck]) -> str:

@@ -135,7 +135,9 @@ class Simulation:
     def fields(self) -> Mapping[str, jax.Array]:
         """Values of the current state's evolved and derived fields on the grid, by name."""
         return PhysicalFields(
-            self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state)
+            self.field_names,
+            self.config.grid.shape,
+            lambda name: self.field_program(name)(self.state),
         )
 
     def start(self) -> State:
@@ -249,7 +251,12 @@ class Simulation:
         """The fields that output may request."""
         return tuple(outputs.field_specs(self.model))
 
-    def values(self, name: str) -> Callable[[State], jax.Array]:
+    def values(self, name: str) -> jax.Array:
+        """The values (component, x, y, z) of an evolved or derived field of the current state:
+        `simulation.fields[name]`."""
+        return self.fields[name]
+
+    def field_program(self, name: str) -> Callable[[State], jax.Array]:
         """The compiled function from a state to the values of one field, evolved or derived, (...,
         x, y, z) or, in two dimensions, (..., x, y), zero in padding."""
         if name not in self.field_names:

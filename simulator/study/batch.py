@@ -164,7 +164,7 @@ class BatchedStep:
             def measured(values: Values, state: State) -> Any:
                 run = self._simulation.varied(values)
                 programs = {"diagnostics": run.diagnostics, "spectra": run.spectra}
-                return (programs[name] if name in programs else run.values(name))(state)
+                return (programs[name] if name in programs else run.field_program(name))(state)
 
             values = self.values(dict.fromkeys(self.keys, 1.0))
             self._measures[name] = compilable(measured, values, self._simulation.template)

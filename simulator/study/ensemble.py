@@ -146,10 +146,10 @@ class Member(Simulation):
             self.diagnostics(state)["rate"] if self._shared("diagnostics") else super()._rate(state)
         )
 
-    def values(self, name: str) -> Callable[[State], jax.Array]:
+    def field_program(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
             outputs.field_spec(self.model, name)
-        return self._shared(name) or super().values(name)
+        return self._shared(name) or super().field_program(name)
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:

@@ -88,18 +88,30 @@ def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
     settings, _ = read_settings(
         path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))}
     )
-    folder = output_directory(settings.base) / settings.name
+    file = Path(os.path.abspath(path))
+    folder = folder_of(file, output_directory(settings.base), settings.name)
     plan = read_json(folder / PLAN)
     if plan.get("program") != SWEEP or plan.get("version") != version_of():
         return None
     sources = plan.get("sources", {})
-    file = Path(os.path.abspath(path))
     if str(file) not in sources or any(source_sum(Path(p)) != sources[p] for p in sources):
         return None
     present = [entry for entry in plan["runs"] if entry["index"] not in plan["earlier"]]
     runs = [PlannedRun(**entry, folder=folder / entry["hash"]) for entry in present]
     expressions = tuple(map(collect.parse, settings.collect))
     return PlannedSweep(file, settings.name, folder, runs, expressions)
+
+
+def folder_of(file: Path, output: Path, name: str) -> Path:
+    """The folder of the sweep in `file`: `output`/`name`, which starts at the current folder unless
+    output.directory is absolute. If the sweep was planned in a folder above `file` and not from
+    here, the folder that it has there."""
+    if output.is_relative_to(here := Path.cwd()):
+        for start in (here, *file.parents):
+            folder = start / output.relative_to(here) / name
+            if read_json(folder / PLAN).get("file") == str(file):
+                return folder
+    return output / name
 
 
 def source_sum(path: Path) -> str:

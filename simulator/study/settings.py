@@ -159,6 +159,9 @@ class WellSettings(Settings):
     split: Shares = (0.8, 0.1, 0.1)
     """The shares of the runs in train, valid and test, which add up to 1."""
     trajectories_per_file: Count = 16
+    refined_runs: Annotated[Integer, Field(ge=0)] = 1
+    """Number of runs of train that are computed again on a grid with twice the points along each
+    axis, for the certificate."""
 
     @model_validator(mode="after")
     def _whole_split(self) -> Self:

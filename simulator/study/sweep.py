@@ -18,6 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
 from simulator.config import (
@@ -32,7 +34,7 @@ from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
-from simulator.files import replace_file, replace_json
+from simulator.files import read_json, replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
@@ -40,7 +42,7 @@ from simulator.settings import RootedText
 from simulator.study import table as collect
 from simulator.study.arrays import SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
-from simulator.study.planned import PlannedSweep, read_plan, source_sum
+from simulator.study.planned import PlannedSweep, folder_of, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberState, status_counts, statuses_of
@@ -151,6 +153,19 @@ class Sweep(PlannedSweep, Shown):
             )
         return SweepArray(field, chosen)
 
+    @property
+    def certificates(self) -> dict[str, np.ndarray]:
+        """What `simulator dataset` recorded about the resolution of each run, in the order of
+        `runs`: the smallest `k_max_eta`, the largest `edge_share` and `budget_residual`, the number
+        of `rows` of diagnostics behind them, and for some runs `distance_to_finer`; nan where a
+        number is not known. Raises UserError if there is no data set yet."""
+        stored = read_json(self.folder / CERTIFICATE).get("runs", {})
+        if any(run.hash not in stored for run in self.runs):
+            raise UserError(f"{self.folder}: no data set of all runs; simulator dataset writes it")
+        names = dict.fromkeys(name for run in self.runs for name in stored[run.hash])
+        rows = [stored[run.hash] for run in self.runs]
+        return {name: np.array([row.get(name) for row in rows], float) for name in names}
+
     def _chosen(self, runs: str | Sequence[int] | None) -> Sequence[SweepRun]:
         if isinstance(runs, str):
             if runs not in SPLITS:
@@ -194,12 +209,21 @@ class Sweep(PlannedSweep, Shown):
             rows[name] = (
                 f"(run, time, ...) = {(len(finished), len(frames), *field.shape)} {field.dtype}"
             )
+        if (self.folder / CERTIFICATE).is_file():
+            rows |= {
+                f"{'smallest' if name == 'k_max_eta' else 'largest'} {name}": number
+                for name, values in self.certificates.items()
+                if name not in ("index", "rows")
+                for number in [(np.nanmin if name == "k_max_eta" else np.nanmax)(values).item()]
+            }
         return f"sweep {self.name}", rows
 
     __repr__ = Shown.__str__
 
 
 SPLITS = ("train", "valid", "test")
+CERTIFICATE = "dataset/certificate.json"
+"""How well the runs of a data set are resolved, below OUTPUT/NAME."""
 
 
 def open_sweep(path: str | os.PathLike[str]) -> Sweep:
@@ -214,7 +238,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     assignments = expand_blocks(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
-    folder = resolved[0].config.output.directory / settings.name
+    folder = folder_of(file, resolved[0].config.output.directory, settings.name)
     plan = read_plan(folder)
     identities = Identities({key: path_of(key) for key in swept_keys(settings.sweep)})
     runs = _number(resolved, assignments, identities, folder, plan, places)
@@ -270,9 +294,10 @@ def _for_learning(config: RunConfig) -> RunConfig:
     snapshots become a data set."""
     output = config.output
     changes: dict[str, Any] = {}
-    ends = {"every": config.time.stop, "every_steps": None}
-    for name in {"diagnostics", "spectra"} - output.model_fields_set:
-        changes[name] = getattr(output, name).model_copy(update=ends)
+    intervals = {"diagnostics": config.time.stop / 4, "spectra": config.time.stop}
+    for name in intervals.keys() - output.model_fields_set:
+        rows = {"every": intervals[name], "every_steps": None}
+        changes[name] = getattr(output, name).model_copy(update=rows)
     if "index" not in output.snapshots.model_fields_set:
         changes["snapshots"] = output.snapshots.model_copy(update={"index": False})
     config = config.changed(output=changes)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.study.planned import PlannedSweep
-from simulator.study.study_status import status_counts
-from simulator.study.table import as_text
-from simulator.words import short, size
+from simulator.study.study_status import MemberState, status_counts
+from simulator.study.table import RESOLUTIONS, SCALARS, as_text, convergence
+from simulator.words import brief, short, size
 
 if TYPE_CHECKING:
     from simulator.study.sweep import Sweep
@@ -18,7 +18,11 @@ def plan_lines(sweep: "Sweep") -> list[str]:
     table = []
     for run, needs in zip(sweep.runs, estimates, strict=True):
         values = {key: run.values.get(key) for key in sweep.varied}
-        cost = {"state": size(needs.state), "steps": needs.steps, "cost": needs.cost}
+        cost = {
+            "memory of a state": size(needs.state),
+            "steps": needs.steps,
+            "grid points x steps": needs.cost,
+        }
         table.append({"index": run.index, **values, "folder": run.hash, **cost})
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
@@ -51,9 +55,22 @@ def status_lines(sweep: PlannedSweep) -> list[str]:
 
 
 def table_lines(sweep: PlannedSweep, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The table of swept values and collected quantities."""
+    """The table of swept values and collected quantities; below it, if a single key refines the
+    runs, their errors against the finest run."""
     same = [key for key in sweep.swept if key not in sweep.varied]
-    return [*as_text(rows, leave_out=same), *_common(sweep)]
+    return [*as_text(rows, leave_out=same), *_common(sweep), *_convergence(sweep, rows)]
+
+
+def _convergence(sweep: PlannedSweep, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    done = [row for row in rows if row["state"] == MemberState.DONE]
+    texts = [quantity.text for quantity in sweep.collected if quantity.text not in SCALARS]
+    key = sweep.varied[0]
+    unknown = any(row[key] is None for row in done)
+    if len(sweep.varied) > 1 or key not in RESOLUTIONS or not texts or unknown or len(done) < 3:
+        return []
+    finest = min((row[key] for row in done), key=RESOLUTIONS[key])
+    said = f"relative to the finest run, {key} = {brief(finest)}:"
+    return ["", said, *as_text(convergence(done, key, texts))]
 
 
 def _common(sweep: PlannedSweep) -> list[str]:

@@ -273,16 +273,62 @@ def _finite_or_none(value: Any) -> Any:
 
 
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
-    """Aligned columns for reading: numbers to the right, with six digits."""
-    header = [name for name in table[0] if name not in leave_out]
+    """Aligned columns for reading: numbers to the right, with six digits, or as many as tell
+    different numbers of a column apart, at most twelve."""
+    columns = {name: [row[name] for row in table] for name in table[0] if name not in leave_out}
     numeric = {
         i
-        for i, name in enumerate(header)
-        if {type(row[name]) for row in table} <= {int, float, type(None)}
+        for i, values in enumerate(columns.values())
+        if {type(value) for value in values} <= {int, float, type(None)}
     }
-    lines = [[_text(row[name]) for name in header] for row in table]
-    return aligned_lines([header, *lines], numeric)
+    texts = [_texts(values) for values in columns.values()]
+    return aligned_lines([list(columns), *map(list, zip(*texts, strict=True))], numeric)
 
 
-def _text(value: object) -> str:
+_DIGITS = range(6, 13)
+
+
+def _texts(values: Sequence[object]) -> list[str]:
+    numbers = {value for value in values if isinstance(value, float) and math.isfinite(value)}
+    digits = next(
+        (n for n in _DIGITS if len({f"{value:.{n}g}" for value in numbers}) == len(numbers)),
+        _DIGITS[-1],
+    )
+    return [_text(value, digits) for value in values]
+
+
+def _text(value: object, digits: int) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.{digits}g}"
     return "-" if _is_missing(value) else brief(value)
+
+
+RESOLUTIONS: Mapping[str, Callable[[Any], float]] = {
+    "grid.shape": lambda shape: 1 / max(shape),
+    "time.dt": float,
+    "time.cfl": float,
+    "time.steps": lambda steps: 1 / steps,
+}
+"""The keys that refine a run, each with the spacing of its values."""
+
+
+def convergence(
+    table: Sequence[Mapping[str, Any]], key: str, texts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """For runs that differ in `key`, one of RESOLUTIONS, the error of each quantity relative to the
+    finest run, from coarse to fine, and `slope`, the order d log(error) / d log(spacing) between a
+    run and the next coarser one. nan where a quantity is missing or agrees to all digits."""
+    spacing = RESOLUTIONS[key]
+    runs = sorted(table, key=lambda row: spacing(row[key]), reverse=True)
+    finest = runs[-1]
+    rows: list[dict[str, Any]] = [{key: row[key]} for row in runs[:-1]]
+    for text in texts:
+        values = np.array([row[text] for row in runs], float)
+        with np.errstate(all="ignore"):
+            errors = abs(values[:-1] - values[-1]) / (abs(finest[text]) or np.nan)
+            logs = np.log(np.where(errors > 0, errors, np.nan))
+            slopes = np.diff(logs) / np.diff([math.log(spacing(row[key])) for row in runs[:-1]])
+        for row, error, slope in zip(rows, errors, [math.nan, *slopes], strict=True):
+            row[f"error of {text}"] = float(f"{error:.3g}")
+            row[f"slope of {text}"] = float(f"{slope:.2g}")
+    return rows

@@ -51,7 +51,7 @@ def written():
     run = run_of("mpc_h_km_s_msun_h", SPRAY, devices=2)
     dark = run.state.particles["dark"]
     density = Dataset(
-        "dark_density", run.values("dark_density")(run.state), physical_axes(run.transform)
+        "dark_density", run.field_program("dark_density")(run.state), physical_axes(run.transform)
     )
     records = [*particle_datasets(dark, run.populations["dark"]), density]
     attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}

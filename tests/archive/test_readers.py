@@ -24,7 +24,7 @@ def matter(tmp_path_factory):
     """Particles that are matter, as a run on two devices stores them, beside their density."""
     run = simulation(MATTER, devices=2)
     dark = run.state.particles["dark"]
-    density = run.values("dark_density")(run.state)
+    density = run.field_program("dark_density")(run.state)
     field = Dataset("dark_density", density, physical_axes(run.transform))
     records = [*particle_datasets(dark, run.populations["dark"]), field]
     return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(
@@ -78,7 +78,7 @@ def dark_matter(tmp_path_factory):
     """A snapshot of a cosmological run, its GADGET file beside it, and its particles by id."""
     run = simulation(COSMOLOGY)
     dark = run.state.particles["dark"]
-    density = run.values("dark_density")(run.state)
+    density = run.field_program("dark_density")(run.state)
     specs = {"units": outputs.units_of(run.model, outputs.field_spec(run.model, "dark_density"))}
     field = Dataset("dark_density", density, physical_axes(run.transform), attributes=specs)
     records = [*particle_datasets(dark, run.populations["dark"]), field]

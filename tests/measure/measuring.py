@@ -42,7 +42,7 @@ def with_values(simulation: Simulation, **values: np.ndarray) -> State:
 def on_grid(simulation: Simulation, *names: str) -> list[np.ndarray]:
     """The values of fields at the start, without padding."""
     cut = (..., *(slice(n) for n in simulation.grid.shape))
-    return [np.asarray(simulation.values(name)(simulation.state))[cut] for name in names]
+    return [np.asarray(simulation.field_program(name)(simulation.state))[cut] for name in names]
 
 
 def slopes(simulation: Simulation, values: np.ndarray) -> np.ndarray:

@@ -59,7 +59,9 @@ def test_values_are_those_of_the_fourier_series():
     assert row.keys() == measured.variables.keys()
     for name in ("velocity_x", "velocity_y", "velocity_z", "dye"):
         field, _, component = name.partition("_")
-        grid = np.asarray(simulation.values(field)(state))[..., : SHAPE[0], : SHAPE[1], : SHAPE[2]]
+        grid = np.asarray(simulation.field_program(field)(state))[
+            ..., : SHAPE[0], : SHAPE[1], : SHAPE[2]
+        ]
         values = grid["xyz".index(component)] if component else grid
         found = np.asarray(row[name])
         assert found[0] == pytest.approx(values[3, 7, 9], abs=1e-13)
@@ -87,7 +89,9 @@ def test_a_plane_has_two_axes():
         initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
     )
     measured = measured_series(simulation)["probes"]
-    grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
+    grid = simulation.transform.physical.as_seen(
+        simulation.field_program("vorticity")(simulation.state)
+    )
     row = measured.compute(simulation.state)
     assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)
     assert row["vorticity"][0] == pytest.approx(float(grid[4, 5]), abs=1e-13)

@@ -213,7 +213,7 @@ def stored(run, tmp_path, kind: str, *names: str) -> str:
         found = datasets(run.state, run.model)
     else:
         axes = physical_axes(run.transform)
-        values = {n: run.values(n)(run.state) for n in names or run.model.fields}
+        values = {n: run.field_program(n)(run.state) for n in names or run.model.fields}
         found = [Dataset(n, v, axes, component_labels(v.shape[:-3])) for n, v in values.items()]
     save(tmp_path, 0, found, {"time": 0.0, "box": list(run.grid.box)})
     return f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"

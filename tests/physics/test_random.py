@@ -39,7 +39,7 @@ time: {{stop: 1, dt: 0.1}}
 """,
         devices=devices,
     )
-    made = np.asarray(run.values("velocity")(run.state))
+    made = np.asarray(run.field_program("velocity")(run.state))
     given = np.moveaxis(whole, (3, 2, 1, 0), (0, 1, 2, 3))
     middle = (slice(None), *(slice(12, 20),) * 3)
     error = made[middle] - (given - given.mean((1, 2, 3), keepdims=True))[middle]

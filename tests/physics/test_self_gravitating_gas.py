@@ -32,7 +32,7 @@ def test_mass_and_momentum_are_conserved_to_round_off():
     )
     assert after["max_density"] > before["max_density"] > after["min_density"] > 0
     # Viscosity takes nu rho_0 (<|grad v|^2> + <(div v)^2> / 3), both of which count here.
-    v = np.fft.fftn(np.asarray(run.values("velocity")(end)), axes=(1, 2, 3), norm="forward")
+    v = np.fft.fftn(np.asarray(run.field_program("velocity")(end)), axes=(1, 2, 3), norm="forward")
     numbers = (
         np.fft.fftfreq(n, 1 / n) * k
         for n, k in zip(run.grid.shape, run.grid.fundamental, strict=True)

@@ -1,6 +1,7 @@
 """A run from its file to its folder: when its steps end, what it writes, and what that says."""
 
 import json
+import os
 import re
 import sys
 
@@ -9,13 +10,14 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import CASE, contents, simulate, started, table, write_case
+from run_support import CASE, contents, simulate, started, table, tool, write_case
 
 from simulator import open_run
 from simulator.archive.manifest import committed
 from simulator.archive.series_file import SeriesReader
 from simulator.archive.verify import verify
 from simulator.cli import main
+from simulator.run.run_status import remember_job, waiting_job
 
 COLUMNS = [
     "step",
@@ -162,6 +164,29 @@ def test_provenance_says_what_computed_it(finished):
     kernels = found["mesh"]["kernels"].partition(" ")[0]
     assert found["mesh"]["transform"] == plans[kernels] and found["mesh"]["axes"] == {"slab": 2}
     assert found["host"]["name"] and "environment" in found and found["earlier"] == []
+
+
+@pytest.mark.parametrize(
+    ("state", "environ", "warned"),
+    [("PENDING", {}, True), ("PENDING", {"SLURM_JOB_ID": "12"}, False), ("FAILED", {}, False)],
+)
+def test_a_run_whose_job_waits_is_taken_up_with_a_warning(
+    tmp_path, monkeypatch, state: str, environ: dict[str, str], warned: bool
+):
+    tool(tmp_path / "bin", "squeue", f"echo {state}")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    remember_job(tmp_path, "12")
+    assert waiting_job(tmp_path, environ) == ("12" if warned else None)
+
+
+def test_the_log_names_the_job_that_waits(tmp_path, monkeypatch, capsys):
+    tool(tmp_path / "bin", "squeue", "echo PENDING")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    (tmp_path / "run").mkdir()
+    remember_job(tmp_path / "run", "12")
+    assert simulate(write_case(tmp_path), tmp_path / "run", "time.stop=0.01") == 0
+    said = "warning: job 12 of this run waits in Slurm's queue and continues it when it starts"
+    assert said in capsys.readouterr().out
 
 
 def test_a_finished_run_is_left_alone(finished, capsys):

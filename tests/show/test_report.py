@@ -17,6 +17,7 @@ from simulator.cli import main
 from simulator.errors import UserError
 from simulator.show.health import checks, worst
 from simulator.show.report import caption, report_run
+from simulator.show.runs import table_of
 
 pytestmark = pytest.mark.smoke
 CONFIG = """\
@@ -102,6 +103,30 @@ def test_the_page_holds_everything_and_loads_nothing(tmp_path):
     assert (
         sum(address.startswith("data:") for address in page.addresses) == 2
     )  # diagnostics and a spectrum
+
+
+def test_the_page_begins_with_physics_and_the_numbers_of_turbulence(tmp_path):
+    """Four turnover times of 0.25 pass in the unit time of the run; a flow without eddies, and a run
+    without an expanding box, have no such numbers."""
+    more = "forcing: {kind: constant_power, rate: 0.5, band: [1, 2]}\n"
+    folder = a_run(tmp_path / "run", more=more)
+    columns = dict(table_of(open_run(folder)))
+    shared = {
+        "u_rms": 6.0,
+        "reynolds_taylor": 52.0,
+        "integral_scale": 1.5,
+        "kolmogorov_scale": 0.03,
+    }
+    eddies = {name: np.full(5, x) for name, x in {**shared, "turnover_time": 0.25}.items()}
+    expanding = {"scale_factor": np.linspace(0.1, 1, 5)}
+    (folder / "diagnostics.csv").unlink()
+    del columns["step"]
+    write_table(folder, columns | eddies | expanding)
+    text = " ".join(read(report_run(folder)).text)
+    assert "viscosity 0.01" in text and "forcing: constant_power" in text and "z = 9 to 0" in text
+    numbers = text.partition("Re_λ")[2]
+    assert numbers.split()[:9] == ["52", "L", "/", "η", "50", "turnover", "times", "4", "t"]
+    assert "Re_λ" not in " ".join(read(report_run(a_run(tmp_path / "plain"))).text)
 
 
 HOSTILE = "<td><script>alert(1)</script><img src=x onerror='alert(2)'>\""

@@ -189,7 +189,7 @@ def lowered(of_case: Simulation, folder: Path) -> dict[str, str]:
             for n, s in recorders(of_case).items()
         },
         **{
-            n: Compilable(of_case.values(n), (of_case.placed_template,))
+            n: Compilable(of_case.field_program(n), (of_case.placed_template,))
             for n in of_case.field_names
         },
     }

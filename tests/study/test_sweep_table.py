@@ -4,6 +4,7 @@ table."""
 import json
 import math
 import os
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -22,10 +23,10 @@ from simulator.show.study import plot_sweep
 from simulator.study import execution
 from simulator.study.planned import open_plan
 from simulator.study.study_status import MemberState, MemberStatus, begun, ended, status_of
-from simulator.study.sweep import Sweep
+from simulator.study.sweep import Sweep, open_sweep
 from simulator.study.sweep_progress import next_commands
 from simulator.study.sweep_text import plan_lines, status_lines, table_lines
-from simulator.study.table import as_csv, parse, table_as_json
+from simulator.study.table import as_csv, as_text, parse, table_as_json
 from simulator.words import size
 
 STUDY = """\
@@ -116,6 +117,45 @@ def test_the_table_and_status_as_text(half_done):
     assert shown[-1] == "study: 1 done, 1 failed, 1 interrupted, 1 waiting"
 
 
+REFINED = """\
+base: base.yaml
+sweep: {grid: {time.dt: [0.05, 0.025, 0.0125, 0.00625]}}
+collect: [final.energy, wall_time]
+"""
+
+
+def test_the_table_of_a_refined_run_shows_errors_and_their_order(study):
+    """energy = 2 + dt^2: the errors against the finest run are (dt^2 - dt_f^2) / (2 + dt_f^2), with
+    dt_f = 1/160, whose slopes are log2(63/15) and log2(15/3)."""
+    sweep = study(REFINED)
+    sweep.prepare()
+    for run in sweep.runs:
+        dt = run.values["time.dt"]
+        with closing(Table(run.folder / "diagnostics.csv", ["step", "time", "energy"])) as table:
+            table.append({"step": 1, "time": 1.0, "energy": 2 + dt**2})
+        write_state(run.folder, state("finished", seconds=1.0))
+    lines = table_lines(sweep, sweep.rows())
+    assert lines[-5:-3] == [
+        "relative to the finest run, time.dt = 0.00625:",
+        "time.dt  error of final.energy  slope of final.energy",
+    ]
+    errors = [(dt**2 - 0.00625**2) / (2 + 0.00625**2) for dt in (0.05, 0.025, 0.0125)]
+    shown = [[float(cell) if cell != "-" else None for cell in line.split()] for line in lines[-3:]]
+    assert [row[1] for row in shown] == pytest.approx(errors, rel=5e-3)
+    slopes = [math.log2(63 / 15), math.log2(15 / 3)]
+    assert shown[0][2] is None
+    assert [row[2] for row in shown[1:]] == pytest.approx(slopes, rel=5e-2)
+
+
+def test_a_table_shows_the_digits_that_differ():
+    lines = as_text([{"energy": 2e6 + 1e-3 * i, "time": 1.0} for i in range(3)])
+    assert [line.split() for line in lines[1:]] == [
+        ["2000000", "1"],
+        ["2000000.001", "1"],
+        ["2000000.002", "1"],
+    ]
+
+
 CHOSEN = {
     "run": [2, 3],
     "run --jobs 2": [2, 3],
@@ -192,11 +232,26 @@ def test_a_plan_leaves_out_the_runs_of_an_earlier_file(study):
     assert [run.index for run in planned.runs] == [2, 3]
 
 
+def test_a_sweep_is_found_from_another_folder(study, tmp_path: Path, monkeypatch):
+    """Its output.directory is relative to the folder where it was planned."""
+    sweep = study(STUDY)
+    sweep.prepare()
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    there = open_sweep("../study.yaml")
+    assert there.folder == sweep.folder == open_plan("../study.yaml").folder
+    assert [run.index for run in there.runs] == [0, 1, 2, 3]
+    assert {run.config.output.directory.parent for run in there.runs} == {sweep.folder}
+    shutil.rmtree(sweep.folder)
+    assert open_sweep("../study.yaml").folder == tmp_path / "notebooks" / "out" / "study"
+
+
 def test_the_plan_as_text(study):
     """The state as `simulator plan` has it; five steps of 512 points."""
     found = study(STUDY)
     lines = plan_lines(found)
     state = size(Step(found.runs[0].config).state)
+    assert lines[0].split("  ")[-3:] == ["memory of a state", "steps", "grid points x steps"]
     assert lines[1].split()[3:] == [*state.split(), "5", "2560"]
     said = f"the largest state has {state} (a step takes 3 to 20 times as much)"
     assert lines[-1] == f"4 runs in out/study, {said}, cost 1.02e+04 points x steps"

@@ -214,7 +214,7 @@ def test_mhd_without_a_magnetic_field_is_navier_stokes():
     ):
         assert also[name] == pytest.approx(row[name], rel=1e-12), name
     pressure, also = (
-        np.asarray(s.values("pressure")(f)) for s, f in ((plain, state), (magnetic, other))
+        np.asarray(s.field_program("pressure")(f)) for s, f in ((plain, state), (magnetic, other))
     )
     np.testing.assert_allclose(also, pressure, atol=1e-13 * abs(pressure).max())
 

@@ -85,7 +85,7 @@ def with_third(block: Any) -> Any:
 def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
     """Values on the grid, without padding."""
     inside = (slice(n) for n in simulation.grid.seen(simulation.grid.shape))
-    return np.asarray(simulation.values(name)(state))[(..., *inside)]
+    return np.asarray(simulation.field_program(name)(state))[(..., *inside)]
 
 
 # The ideal invariants of mhd in a plane are among those of tests/validation/test_models.py.

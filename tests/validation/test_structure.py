@@ -45,8 +45,8 @@ def test_a_zeldovich_wave_before_crossing():
     at = np.interp(grid, x, q)
     for _ in range(4):
         at -= (at + 0.2 * np.sin(at) - grid) / (1 + 0.2 * np.cos(at))
-    density = np.asarray(run.values("density")(end))[:, 0, 0]
-    speed = np.asarray(run.values("velocity")(end))[0, :, 0, 0]
+    density = np.asarray(run.field_program("density")(end))[:, 0, 0]
+    speed = np.asarray(run.field_program("velocity")(end))[0, :, 0, 0]
     assert np.abs(density - 1 / (1 + 0.2 * np.cos(at))).max() < 1e-8
     assert np.abs(speed - growth * 0.2 * np.sin(at)).max() < 1e-8
 
@@ -141,7 +141,7 @@ def test_linear_growth_follows_the_growth_factor():
     real = run.model.real
     start = np.asarray(real.forward(run.fields["density"]))
     end = stepped(run, run.state, background.time_of(0.04), 40)
-    later = np.asarray(real.forward(run.values("density")(end)))
+    later = np.asarray(real.forward(run.field_program("density")(end)))
     columns = measured(run, end)
     assert abs(columns["scale_factor"] - 0.04) < 1e-10
     assert abs(columns["mass"] / (2 * math.pi) ** 3 - 3 / (8 * math.pi)) < 1e-12

@@ -1,0 +1,198 @@
+"""Trajectories for a training from a process that runs beside it.
+
+The process, `python -m simulator.learn.producer`, connects to this one by a socket, which a Slurm
+step on another node can reach, too, and waits while the reservoir holds enough."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import RunFailure, UserError
+from simulator.learn.reservoir import Reservoir
+
+SECRET = "SIMULATOR_STREAM_SECRET"
+_OTHERS = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "MPI_", "SIMULATOR_P", "SIMULATOR_N")
+"""Beginnings of the variables that would make the process one of this job's."""
+Sample = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the other process computes: the arguments of `stream`."""
+
+    study: Path
+    batch: int
+    fields: tuple[str, ...] | None
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How samples are drawn: see `TrajectoryStream.beside`."""
+
+    reservoir: int
+    window: int | None
+    repeat: bool
+
+
+class Beside:
+    """Samples of the trajectories of a study; each iteration computes the study once more.
+
+    A sample is a dict: the values of each field (time, component, x, y, z) as numpy arrays, `time`
+    (time,), `run`, the number of the run, and `parameters`, its swept numbers by key."""
+
+    def __init__(
+        self,
+        order: Order,
+        draws: Draws,
+        launcher: tuple[str, ...],
+        environ: Mapping[str, str],
+    ):
+        self._order = order
+        self._draws = draws
+        self._launcher = launcher
+        self._environ = environ
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Raises RunFailure with the last line of the other process if it fails."""
+        draws = self._draws
+        reservoir = Reservoir[Sample](draws.reservoir, self._order.seed, repeat=draws.repeat)
+        places = np.random.default_rng(self._order.seed)
+        secret = secrets.token_hex(16)
+        host = socket.gethostname() if self._launcher else "localhost"
+        with Listener((host, 0), authkey=secret.encode()) as listener:
+            process = self._started(listener, secret)
+            worker = threading.Thread(
+                target=_receive, args=(listener, process, reservoir), daemon=True
+            )
+            worker.start()
+            try:
+                for sample in reservoir:
+                    yield _windowed(sample, draws.window, places)
+            finally:
+                reservoir.end()
+                process.terminate()
+                process.wait()
+                worker.join()
+
+    def torch(self) -> Any:
+        """The samples as a `torch.utils.data.IterableDataset`, whose arrays are tensors. Raises
+        UserError if torch is not installed, or in a worker of a DataLoader besides the first: the
+        other process is the worker."""
+        try:
+            import torch  # pyright: ignore[reportMissingImports] - optional
+            from torch.utils import data  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise UserError("stream: torch() needs torch: pip install torch") from None
+
+        def tensors(sample: Sample) -> Sample:
+            return {
+                name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+                for name, value in sample.items()
+            }
+
+        samples = self
+
+        class TorchSamples(data.IterableDataset):
+            def __iter__(self) -> Iterator[Sample]:
+                worker = data.get_worker_info()
+                if worker is not None and worker.num_workers > 1:
+                    raise UserError(
+                        "stream: num_workers must be 0 or 1; another process computes already"
+                    )
+                return map(tensors, samples)
+
+        return TorchSamples()
+
+    def _started(self, listener: Listener, secret: str) -> subprocess.Popen[str]:
+        host, port = listener.address  # pyright: ignore[reportGeneralTypeIssues] - of a socket
+        order = {**asdict(self._order), "study": str(self._order.study), "host": host, "port": port}
+        command = [sys.executable, "-m", "simulator.learn.producer", json.dumps(order)]
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if self._launcher or not name.startswith(_OTHERS)
+        }
+        return subprocess.Popen(
+            [*self._launcher, *command],
+            env={**kept, **self._environ, SECRET: secret},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def _windowed(sample: Sample, window: int | None, places: np.random.Generator) -> Sample:
+    """A random window of the frames of a sample."""
+    frames = len(sample["time"])
+    first = 0 if window is None else int(places.integers(frames - window + 1))
+    chosen = slice(first, first + (window or frames))
+    return {n: v[chosen] if isinstance(v, np.ndarray) else v for n, v in sample.items()}
+
+
+def _receive(
+    listener: Listener, process: "subprocess.Popen[str]", reservoir: Reservoir[Sample]
+) -> None:
+    """Puts what the process sends into the reservoir, until it ends."""
+    said: list[str] = []
+    address: Any = listener.address
+
+    def listen_to_errors() -> None:
+        assert process.stderr is not None
+        said.extend(line.strip() for line in process.stderr if line.strip())
+        if process.wait():  # it may have failed before it has connected
+            reservoir.end(RunFailure(f"stream: {said[-1] if said else 'ended'}"))
+            with contextlib.suppress(OSError):  # ends a waiting `accept`
+                socket.create_connection(address, timeout=1).close()
+
+    watching = threading.Thread(target=listen_to_errors, daemon=True)
+    watching.start()
+    try:
+        with listener.accept() as connection:
+            while (sample := _next_sample(connection)) is not None and reservoir.put(sample):
+                pass
+        reservoir.end()
+    except (OSError, EOFError, AuthenticationError) as error:
+        if isinstance(error, AuthenticationError):  # a stranger has connected
+            process.terminate()
+        watching.join()
+        reservoir.end(RunFailure(f"stream: {said[-1] if said else 'the process has ended'}"))
+
+
+def _next_sample(connection: Connection) -> Sample | None:
+    """The next sample, or None at the end."""
+    header = json.loads(connection.recv_bytes())
+    if header is None:
+        return None
+    sample: Sample = {"run": header["run"], "parameters": header["parameters"]}
+    for name, dtype, shape in header["arrays"]:
+        values = np.frombuffer(bytearray(connection.recv_bytes()), dtype)
+        sample[name] = values.reshape(shape)
+    return sample
+
+
+def send(connection: Connection, run: int, parameters: Mapping[str, float], arrays: Sample) -> None:
+    """Sends a sample to the training."""
+    forms = [(name, values.dtype.str, values.shape) for name, values in arrays.items()]
+    header = {"run": run, "parameters": dict(parameters), "arrays": forms}
+    connection.send_bytes(json.dumps(header).encode())
+    for values in arrays.values():
+        connection.send_bytes(np.ascontiguousarray(values).tobytes())
+
+
+def send_end(connection: Connection) -> None:
+    connection.send_bytes(b"null")

@@ -1,0 +1,157 @@
+"""The certificate of a data set, and the solver itself on coarser grids as a baseline."""
+
+import csv
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sweep_support import together
+
+from simulator.archive.series_file import read_columns
+from simulator.cli import main
+from simulator.config import read_yaml
+from simulator.errors import UserError
+from simulator.learn.baseline import Point, Trial, comparison
+from simulator.learn.solver import Starts, distance, resampled
+from simulator.study.batch import groups
+from simulator.study.sweep import Sweep, open_sweep
+
+BASE = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [16, 16]}
+initial: {kind: random, peak: 2}
+time: {stop: 0.4, cfl: 0.5}
+devices: {platform: cpu, count: 1}
+output: {directory: out, snapshots: {every: 0.2}}
+"""
+STUDY = """\
+base: base.yaml
+sweep: {sample: {n: 2, parameters: {initial.seed: {seeds: [1, 99]}, model.viscosity: {uniform: [0.02, 0.03]}}}}
+dataset: {split: [0.5, 0.0, 0.5]}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose runs are done."""
+    folder = tmp_path_factory.mktemp("baseline")
+    (folder / "base.yaml").write_text(BASE)
+    (folder / "study.yaml").write_text(STUDY)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        together(open_sweep("study.yaml"))
+    return folder
+
+
+@pytest.fixture
+def computed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    monkeypatch.chdir(folder)
+    return open_sweep("study.yaml")
+
+
+def wave(points: int, number: int) -> np.ndarray:
+    x = 2 * np.pi * np.arange(points) / points
+    return np.cos(number * x)[:, None] + np.sin(x)[None, :]
+
+
+def test_values_are_interpolated_by_their_fourier_series():
+    """A mode that both grids hold is exact on both, 1e-14 for sums of 16^2 numbers; one that the
+    coarser grid lacks is left out, which costs its variance."""
+    assert_allclose(resampled(wave(8, 3), (16, 16)), wave(16, 3), atol=1e-14)
+    assert_allclose(resampled(wave(16, 3), (8, 8)), wave(8, 3), atol=1e-14)
+    frames = {"u": np.stack([wave(16, 6)] * 2)}
+    coarse = {"u": resampled(frames["u"], (8, 8))}
+    assert distance(coarse, frames, (16, 16)) == pytest.approx(0.5**0.5, rel=1e-12)
+    assert distance(frames, frames, (16, 16)) < 1e-14
+    assert resampled(wave(16, 3) + 1j, (8, 8)).dtype == complex
+
+
+def test_a_data_set_has_a_certificate_of_each_run(computed: Sweep, capsys):
+    """The distance to the finer grid is that of a flow whose spectrum ends before the grid does:
+    small, not zero."""
+    assert main(["dataset", "study.yaml"]) == 0
+    assert re.search(r"run \d on 32 x 32: distance", capsys.readouterr().out)
+    folder = computed.folder / "dataset"
+    found = open_sweep("study.yaml").certificates
+    for run, k_max_eta, share, rows in zip(
+        computed.runs, found["k_max_eta"], found["edge_share"], found["rows"], strict=True
+    ):
+        columns = read_columns(run.folder / "diagnostics.csv")
+        assert rows == len(columns["step"]) == 5
+        assert k_max_eta == np.nanmin(columns["k_max_eta"])
+        assert share == columns["edge_enstrophy"].max()
+    known = np.isfinite(found["distance_to_finer"])
+    assert known.sum() == 1 and 0 < found["distance_to_finer"][known][0] < 0.1
+    worst = read_yaml(folder / "stats.yaml").value["certificate"]
+    assert worst["k_max_eta"] == found["k_max_eta"].min()
+    assert worst["distance_to_finer"] == np.nanmax(found["distance_to_finer"])
+    with h5py.File(folder / "data/train/study_0000.hdf5") as file:
+        stored = file["certificate/k_max_eta"][...]
+        index = [run.hash for run in computed.runs].index(file.attrs["runs"][0])
+    assert stored == np.float32(found["k_max_eta"][index])
+    assert "smallest k_max_eta" in repr(open_sweep("study.yaml"))
+
+
+def test_the_baseline_of_a_data_set(computed: Sweep, capsys):
+    """The step of a coarse grid is so small that its error is that of the grid, whatever the
+    integrator; the command continues from its trials, and adds points."""
+    line = ["baseline", "study.yaml", "--runs", "1"]
+    assert main(line) == 0
+    capsys.readouterr()
+    folder = computed.folder / "baseline"
+    kept = (folder / "trials.json").read_bytes()
+    assert main([*line, "--point", "net=0.5,1e-9", "--point", "slow=1e-9,1e9"]) == 0
+    assert (folder / "trials.json").read_bytes() == kept
+    out = capsys.readouterr().out
+    assert "net: error 0.5 in 1e-09 s; the solver with at most this error takes" in out
+    assert "no coarser grid has so small an error; in this time the solver has an error of" in out
+    with (folder / "baseline.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    trials = [row for row in rows if row["grid"]]
+    assert {row["integrator"] for row in rows} == {"rk2", "rk3", "rk4", "etdrk4", "net", "slow"}
+    assert {row["grid"] for row in trials} == {"8 x 8"} and len(trials) == 16
+    (best,) = [row for row in trials if row["best"] == "True"]
+    least = min(float(row["error"]) for row in trials)
+    assert 0 < least <= float(best["error"]) <= 1.05 * least < 1
+    assert (folder / "baseline.png").read_bytes()[:4] == b"\x89PNG"
+
+
+REFUSED = {
+    "--point net": "--point: 'net' is no point; write NAME=ERROR,SECONDS",
+    "--point net=1,-2": "--point: 'net=1,-2' is no point",
+    "--runs 0": "--runs: must be at least 1, not 0",
+    "": "is not done; simulator dataset computes the runs first",
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.items())
+def test_baselines_that_are_refused(study, capsys, options: str, message: str):
+    study(STUDY, BASE)
+    assert main(["baseline", "study.yaml", *options.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line and not Path("out").exists()
+
+
+FORCED = "forcing: {kind: ornstein_uhlenbeck, rate: 0.5, band: [1, 2], correlation_time: 0.5}\n"
+
+
+def test_a_random_force_is_another_one_on_another_grid(study):
+    sweep = study(STUDY, BASE + FORCED)
+    (group,) = groups(sweep.runs)
+    with pytest.raises(UserError, match="a random force differs with the time step"):
+        Starts(group)
+    with pytest.raises(UserError, match="no data set of all runs"):
+        _ = sweep.certificates
+
+
+def test_a_learned_solver_is_compared_at_equal_error_and_at_equal_time():
+    trials = [
+        Trial("16 x 16", "rk2", 0.5, 0.1, 1.0, 10),
+        Trial("32 x 32", "rk2", 0.5, 0.01, 8.0, 20),
+        Trial("16 x 16", "rk4", 0.5, float("inf"), 0.1, 1),
+    ]
+    said = comparison(Point("net", 0.05, 2.0), trials)
+    assert "takes 8 s, 4 times as long; in this time the solver has an error of 0.1" in said

@@ -1,0 +1,136 @@
+"""Trajectories from a process beside the training, through a reservoir."""
+
+import sys
+import threading
+import types
+from collections import Counter
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from simulator.errors import RunFailure, UserError
+from simulator.learn.reservoir import Reservoir
+from simulator.learn.stream import stream
+from simulator.study.sweep import Sweep
+
+BASE = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [8, 8]}
+initial: {kind: random, peak: 2}
+time: {stop: 0.2, dt: 0.02}
+devices: {platform: cpu, count: 1}
+output: {directory: out, snapshots: {every: 0.1}}
+"""
+STUDY = """\
+base: base.yaml
+sweep: {sample: {n: 4, parameters: {initial.seed: {seeds: [1, 99]}, model.viscosity: {uniform: [0.01, 0.02]}}}}
+dataset: {split: [0.5, 0.25, 0.25]}
+"""
+
+
+def produced(reservoir: Reservoir[int], number: int) -> threading.Thread:
+    def put() -> None:
+        for i in range(number):
+            reservoir.put(i)
+        reservoir.end()
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    return thread
+
+
+def test_every_item_is_drawn_once_in_an_order_without_bias():
+    """The first item drawn is uniform over the first eight: over 400 seeds each comes 50 times, with
+    a standard deviation of sqrt(400 * 1/8 * 7/8) = 6.6; five of these are 33."""
+    first = Counter[int]()
+    for seed in range(400):
+        reservoir = Reservoir[int](8, seed, repeat=False)
+        thread = produced(reservoir, 20)
+        drawn = list(reservoir)
+        thread.join()
+        assert sorted(drawn) == list(range(20)) and len(drawn) == 20
+        first[drawn[0]] += 1
+    assert set(first) == set(range(8)) and max(abs(n - 50) for n in first.values()) < 33
+
+
+def test_items_are_repeated_until_new_ones_come():
+    """The third item comes only after five draws: of the two that are there, both were repeated."""
+    reservoir = Reservoir[int](2, 0)
+    reservoir.put(0)
+    reservoir.put(1)
+    draws = iter(reservoir)
+    early = [next(draws) for _ in range(5)]
+    assert set(early) <= {0, 1} and len(set(early)) == 2
+    assert reservoir.put(2)  # the place of one that was drawn
+    reservoir.end()
+    assert list(draws) == [2]
+
+
+def test_the_producer_waits_while_nothing_was_drawn_and_ends_with_the_training():
+    reservoir = Reservoir[int](2, 0)
+    accepted = []
+
+    def put() -> None:
+        accepted.extend(reservoir.put(i) for i in range(4))
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    next(iter(reservoir))
+    reservoir.end()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert accepted[:2] == [True, True] and accepted[-1] is False
+
+
+def torch_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part of torch that is used, where torch is not installed."""
+    data = types.ModuleType("torch.utils.data")
+    vars(data).update(IterableDataset=type("IterableDataset", (), {}), get_worker_info=lambda: None)
+    utils = types.ModuleType("torch.utils")
+    vars(utils).update(data=data)
+    torch = types.ModuleType("torch")
+    vars(torch).update(utils=utils, from_numpy=lambda values: ("tensor", values))
+    for module in (torch, utils, data):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@pytest.mark.spmd
+def test_a_process_beside_has_the_trajectories_of_the_stream(study, monkeypatch):
+    sweep: Sweep = study(STUDY, BASE)
+    expected = {
+        run.index: values
+        for part in stream(sweep, batch=2)
+        for run, values in zip(part.runs, np.asarray(part["velocity"]), strict=True)
+    }
+    torch_like(monkeypatch)
+    beside = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
+    samples = list(beside.torch())
+    assert sorted(sample["run"] for sample in samples) == [0, 1, 2, 3]
+    for sample in samples:
+        kind, velocity = sample["velocity"]
+        assert kind == "tensor" and velocity.shape == (2, 2, 8, 8) and velocity.flags.writeable
+        first = round(sample["time"][1][0] / 0.1)
+        assert_allclose(velocity, expected[sample["run"]][first : first + 2], rtol=0, atol=1e-12)
+        values = sweep.run(sample["run"]).values
+        assert sample["parameters"]["model.viscosity"] == values["model.viscosity"]
+    assert not sweep.folder.exists()
+
+
+def test_a_failure_beside_reaches_the_training(study):
+    """The flow has no such field, which the other process finds."""
+    study(STUDY, BASE)
+    with pytest.raises(RunFailure, match="unknown field 'velocit', did you mean velocity"):
+        list(stream("study.yaml", batch=2, fields=["velocit"]).beside(reservoir=2))
+
+
+def test_reservoirs_that_are_refused(study, monkeypatch):
+    sweep = study(STUDY, BASE)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for message, call in {
+        "reservoir must be at least 1, not 0": lambda s: s.beside(reservoir=0),
+        "window must be 1 to 3 frames, not 4": lambda s: s.beside(window=4),
+        r"torch\(\) needs torch": lambda s: s.beside().torch(),
+    }.items():
+        with pytest.raises(UserError, match=message):
+            call(stream(sweep, batch=2))
