@@ -1,6 +1,6 @@
 """The description of a run, assembled from the settings of its parts.
 
-Models, initial conditions, forcings and integrators are registered in their packages; this module
+Models, initial conditions, forcings, terms and integrators are registered in their packages; this module
 names none of them. `RunConfig` is the class that the program works with; `assemble` makes its
 subclass that validates the parts' settings."""
 
@@ -54,6 +54,7 @@ class Registries(NamedTuple):
     forcings: Mapping[str, Any]
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
+    terms: Mapping[str, Any]
     in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
     times."""
@@ -67,8 +68,9 @@ def registered() -> Registries:
     from simulator.physics.models.cosmology import in_time
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
+    from simulator.physics.terms import TERMS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, in_time)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def named_blocks(data: Mapping[str, Any], usual: str) -> dict[str, Any]:
 class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
-    `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose
+    `model`, `initial`, `forcing`, `terms` and `particles` hold the settings of the chosen kinds, whose
     classes are defined with the parts."""
 
     name: Annotated[str, AfterValidator(usable_name)] = "run"
@@ -132,6 +134,8 @@ class RunConfig(Shown, Settings):
     """The initial condition."""
     forcing: Any = None
     """A force on the fluid; by default none."""
+    terms: Any = ()
+    """Further terms of the equations: bodies, sponges, sources."""
     particles: Any = ()
     """Particles that move with the fluid."""
     time: TimeSettings
@@ -182,6 +186,11 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
+        taken = [term.name for term in self.terms]
+        for index, name in enumerate(taken):
+            if name in taken[:index]:
+                problem = f"{name} is taken; names of terms have to differ"
+                raise wrong(f"terms.{index}.name", problem)
         names = [p.name for p in self.particles]
         for index, p in enumerate(self.particles):
             if p.name in names[:index]:
@@ -354,6 +363,8 @@ def _misfit(
         return "time.integrator", f"{integrator} {line}"
     if config.forcing is not None and model.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
+    if config.terms and model.split:
+        return "terms", f"{name} takes no terms; leave the key out"
     if model.dealias and dealias not in model.dealias:
         return "grid.dealias", f"{name} takes {' or '.join(model.dealias)} only, not {dealias}"
     limits = integrators[integrator].max_cfl
@@ -380,9 +391,10 @@ def check_fitting(config: RunConfig, model: Any) -> None:
 
 
 def assemble(registries: Registries) -> type[RunConfig]:
-    """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the
+    """The RunConfig whose `model`, `initial`, `forcing`, `terms` and `time` accept the parts in the
     registries."""
     particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
+    terms: Any = tuple[cast(Any, (_choice(registries.terms), ...))]
     integrator = (
         Literal[tuple(registries.integrators)],
         copy(TimeSettings.model_fields["integrator"]),
@@ -402,6 +414,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         model=(_choice(registries.models), ...),
         initial=(_choice(registries.initials), ...),
         forcing=(cast(Any, _choice(registries.forcings) | None), None),
+        terms=(terms, ()),
         particles=(particles, ()),
         time=(time, ...),
         output=(with_kinds(KINDS), ...),

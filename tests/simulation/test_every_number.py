@@ -17,7 +17,7 @@ from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS
 from simulator.physics.initial import INITIALS
 from simulator.physics.models import MODELS
-from simulator.simulation.varied import walk
+from simulator.settings import walk
 
 FLOW = "model: {kind: navier_stokes, viscosity: 0.02}"
 PLANE = "grid: {shape: [8, 8]}"

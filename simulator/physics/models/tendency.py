@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from simulator.physics.models.equation import Equation, parameters, with_parameters
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.terms.term import Term
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OverModes, PointValues
 from simulator.spectral.transform import Tree
@@ -35,8 +36,10 @@ def tendency(
 ) -> tuple[Fields, Evaluated]:
     """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
     `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
-    evaluated = _evaluated(model, fields, accelerations or {}, keep)
-    rates = dict(model.combine(evaluated.products, fields))
+    evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
+    products, sources = _apart(evaluated.products)
+    rates = dict(model.combine(products, fields))
+    rates = added(rates, solenoidal_rates(model, sources))
     maxima = dict(evaluated.maxima)
     if model.pushed is None:
         rates = added(rates, accelerations or {})
@@ -56,13 +59,17 @@ def fastest(model: Equation, fields: Fields, time: Number) -> Number:
 
 
 def _evaluated(
-    model: Equation, fields: Fields, accelerations: Fields, keep: Collection[str]
+    model: Equation, fields: Fields, time: Number, accelerations: Fields, keep: Collection[str]
 ) -> Evaluated:
     kind = type(model)
-    if kind.products is Equation.products and kind.advection is Equation.advection:
+    unstated = kind.products is Equation.products and kind.advection is Equation.advection
+    if unstated and not model.terms:
         return Evaluated({}, {}, {})
-    inputs = model.inputs(fields)
-    numbers = {"equation": parameters(model, fields), "closure": {}}
+    inputs = {} if unstated else model.inputs(fields)
+    numbers: dict[str, Any] = {"equation": parameters(model, fields), "closure": {}}
+    if model.terms:
+        inputs = with_evolved(inputs, fields)
+        numbers |= term_numbers(model, time)
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
         numbers["closure"] = model.closure.numbers()
@@ -83,7 +90,68 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
         # Added to the product of the equation, if there is one, so that one transform serves both.
         products = added(products, closure.products(model, values))
         maxima = added(maxima, {"rate": closure.rate(model, values)})
+    for source in term_sources(model, values, points, numbers):
+        products = added(
+            products, {model.receives.get(n, SOURCE + n): s for n, s in source.items()}
+        )
+    for term in terms_at(model, numbers):
+        rate = term.rate(model.transform.grid.seen(points), numbers["time"])
+        maxima = added(maxima, {model.step_limit.local: rate})
     return Local(products, maxima)
+
+
+# ---- terms
+
+
+SOURCE = "source/"
+"""The beginning of the names of products that are rates of fields by terms."""
+EVOLVED = "evolved/"
+"""The beginning of the names of inputs that are evolved fields, where an equation has an input of
+another meaning, or none, of the field's name."""
+
+
+def with_evolved(inputs: Tree, fields: Fields) -> Tree:
+    """The inputs of an equation, and the evolved fields that are not among them."""
+    others = {name: f for name, f in fields.items() if inputs.get(name) is not f}
+    return {**inputs, **{EVOLVED + name: field for name, field in others.items()}}
+
+
+def term_numbers(model: Equation, time: Number) -> dict[str, Any]:
+    """The numbers on which terms depend at a point."""
+    return {"time": jnp.asarray(time, jnp.float64), "terms": [t.numbers() for t in model.terms]}
+
+
+def terms_at(model: Equation, numbers: Tree) -> list[Term]:
+    """The terms with these values of traced settings."""
+    stated = zip(model.terms, numbers["terms"], strict=True) if model.terms else ()
+    return [term.with_numbers(own) for term, own in stated]
+
+
+def term_sources(
+    model: Equation, values: PointValues, points: Points, numbers: Tree
+) -> list[PointValues]:
+    """The rates of the evolved fields at a point that each term adds, by field."""
+    if not model.terms:
+        return []
+    names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
+    evolved = {n: values[name] for n, name in names.items()}
+    known = model.primitives(evolved)
+    seen = model.transform.grid.seen(points)
+    terms = terms_at(model, numbers)
+    return [model.evolved_rates(t.sources(known, seen, numbers["time"]), evolved) for t in terms]
+
+
+def solenoidal_rates(model: Equation, rates: Fields) -> Fields:
+    """The rates, without the divergence of those of solenoidal fields."""
+    return {n: model.project(f) if n in model.solenoidal else f for n, f in rates.items()}
+
+
+def _apart(products: Tree) -> tuple[Tree, Fields]:
+    """The products of an equation, and the rates of fields by terms."""
+    if not any(name.startswith(SOURCE) for name in products):
+        return products, {}
+    sources = {n[len(SOURCE) :]: p for n, p in products.items() if n.startswith(SOURCE)}
+    return {n: p for n, p in products.items() if not n.startswith(SOURCE)}, sources
 
 
 def added(
