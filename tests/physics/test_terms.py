@@ -41,6 +41,9 @@ def damped(values, points, time, strength):
     x, y, z = points
     return {"velocity": -strength * jnp.sin(x) ** 2 * values["velocity"]}
 
+def thinned(values, points, time):
+    return 0.05 / (1 + values["shear_rate"])
+
 def mixing(values, points, time):
     return {"velocity": values["velocity"] - values["velocity"].mean()}
 
@@ -70,6 +73,12 @@ def relax(name="term", tau=0.2, mask=None, **target):
     return keys if mask is None else {**keys, "mask": mask}
 
 
+def thinning(code):
+    """A viscosity that falls with the shear rate."""
+    coefficients = {"velocity": {"path": code, "function": "thinned"}}
+    return {"name": "term", "kind": "viscosity", "coefficients": coefficients}
+
+
 DYE = [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1, 0, 0]}]
 DAMPED = {"name": "damped", "kind": "python", "function": "damped", "parameters": {"strength": 2}}
 MODELS = {
@@ -97,12 +106,18 @@ def test_the_energy_budget_closes_with_any_list_of_terms_and_a_forcing(kind, cod
         *(12, 12, 12),
         initial=initial,
         model=MODELS[kind],
-        terms=[BODY, relax("sponge", mask=sponge, **FURTHER[kind]), {**DAMPED, "path": code}],
+        terms=[
+            BODY,
+            relax("sponge", mask=sponge, **FURTHER[kind]),
+            {**DAMPED, "path": code},
+            {**thinning(code), "name": "thin"},
+        ],
         forcing={"kind": "linear", "coefficient": 0.2},
     )
     rows = [measured(simulation, state) for state in marched(simulation, 0.02, 3)]
     assert all(abs(row["budget_residual"]) < 1e-10 for row in rows)
-    assert all(row["power_body"] < 0 and row["power_damped"] < 0 for row in rows)
+    for row in rows:
+        assert row["power_body"] < 0 and row["power_damped"] < 0 and row["power_thin"] < 0
     # The scalar of navier_stokes has no part in the energy.
     assert (rows[-1]["power_sponge"] == 0) == (kind == "navier_stokes")
 
@@ -238,6 +253,38 @@ def test_a_function_gives_the_same_term_as_a_formula(code):
     assert_allclose(*both, atol=1e-14)
 
 
+@pytest.mark.parametrize(("shape", "blown"), [((8, 8, 8), True), ((8, 8), False)])
+def test_a_uniform_viscosity_is_that_of_the_model(shape, blown):
+    """In both forms of advection, with a scalar that has a mean gradient. nu k^2 is explicit here:
+    (nu k^2 dt)^5 / 120 = 1e-10 a step at k^2 = 12."""
+    wind = [relax("wind", tau=10, velocity=[0.3] * len(shape))] if blown else []
+    extra = {"velocity": 0.08, "dye": "0.05 + 0*x"}
+    more = {"name": "more", "kind": "viscosity", "coefficients": extra}
+    found = []
+    for terms, nu, diffusivity in ((wind, 0.1, 0.06), ([*wind, more], 0.02, 0.01)):
+        dye = {"name": "dye", "diffusivity": diffusivity, "mean_gradient": [1, 0, 0][: len(shape)]}
+        model = {"kind": "navier_stokes", "viscosity": nu, "scalars": [dye]}
+        simulation = flow(*shape, initial={**RANDOM, "seed": 3}, model=model, terms=terms)
+        found.append(last(marched(simulation, 0.02, 4)).fields)
+    for name in ("velocity", "dye"):
+        assert_allclose(np.asarray(found[1][name]), np.asarray(found[0][name]), atol=1e-8)
+
+
+def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
+    """D u' = const: -div(-D grad(theta + G x)) vanishes where D (theta' + G) is uniform. With D = 1 /
+    (1 + a cos x) that is theta = a G sin x."""
+    scalar = {"name": "dye", "diffusivity": 0, "mean_gradient": [2, 0, 0]}
+    model = {"kind": "navier_stokes", "viscosity": 0.1, "scalars": [scalar]}
+    start = {"kind": "random", "energy": 1e-30, "peak": 2}
+    term = {"name": "layer", "kind": "viscosity", "coefficients": {"dye": "1/(1 + 0.3*cos(x))"}}
+    simulation = flow(24, 8, 8, initial=start, model=model, terms=[term])
+    x = simulation.transform.physical.coordinates()[0]
+    values = jnp.broadcast_to(0.6 * jnp.sin(x), simulation.transform.physical.shape)
+    state = simulation.state_from({"dye": values, "velocity": jnp.zeros((3, *values.shape))})
+    rates, _ = jax.jit(lambda s: tendency(simulation.model, s.fields, s.time))(state)
+    assert abs(rates["dye"]).max() < 1e-9  # 0.15^8, the series of D beyond the kept modes
+
+
 @pytest.mark.spmd
 def test_every_layout_gives_the_same_flow():
     results = []
@@ -320,6 +367,10 @@ REFUSED = [
      "terms.1.name: a is taken; names of terms have to differ"),
     (SPACE, "terms=[{name: x, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}]",
      "'x' cannot name a term"),
+    (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {velocity: 0.1 - x}}]",
+     "terms.0.coefficients.velocity: is -"),
+    (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {dye: 1}}]",
+     "terms.0.coefficients.dye: no field with a viscosity or diffusivity; those are velocity"),
     (SPACE, "terms=[{name: a, kind: python, path: OWN, function: mixing}]", "a term works point by point"),
     (SPACE, "terms=[{name: a, kind: python, path: OWN, function: unknown}]", "returned 'temperature'"),
     (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: python, path: OWN, function: too_large}}]",

@@ -40,6 +40,12 @@ def start(x, y, size=0.5):
 
 def push(x, y, t, size=0.5):
     return {"velocity": [size * jnp.sin(y) + 0 * x, 0.3 * jnp.cos(x + t) + 0 * y]}
+
+def rub(values, points, time, size=0.5):
+    return {"velocity": -size * (1 + jnp.cos(points[0])) * values["velocity"]}
+
+def hill(x, y, t, size=0.5):
+    return size * jnp.sin(x) ** 2 + 0 * y
 """
 
 CASES = {
@@ -69,6 +75,19 @@ CASES = {
         PLANE,
         "initial: {kind: python, path: own.py, function: start, parameters: {size: 0.4}}",
         "forcing: {kind: python, path: own.py, function: push, parameters: {size: 0.4}}",
+    ),
+    "terms": (
+        FLOW,
+        PLANE,
+        "initial: {kind: taylor_green, amplitude: 0.7}",
+        "terms: [{name: rub, kind: python, path: own.py, function: rub, parameters: {size: 0.4}},"
+        " {name: disc, kind: relax, relaxation_time: 0.3, target: {velocity: body},"
+        " mask: {kind: cylinder, center: [2.2, 3.1], radius: 1.3, angle: 0.4, smoothing: 1.5}},"
+        " {name: brick, kind: relax, relaxation_time: 0.4, target: {velocity: [0.3, 0.2]},"
+        " mask: {kind: union, parts: [{kind: box, center: [2.1, 3.3], size: [2.2, 1.7], angle: 0.3,"
+        " smoothing: 1.6}, {kind: half_space, axis: x, above: 4.4, smoothing: 1.4}]}},"
+        " {name: hill, kind: relax, relaxation_time: 0.5, target: {velocity: [0.1, 0.4]},"
+        " mask: {kind: python, path: own.py, function: hill, parameters: {size: 0.6}}}]",
     ),
     "uniform gas": (GAS, PLANE, "initial: {kind: uniform, density: 1.3, velocity: [0.2, 0.1]}"),
     "uniform waves": (WAVES, SPACE, "initial: {kind: uniform, density: 1.3}"),
@@ -233,7 +252,9 @@ CLOSED_OVER = ("ion_length",)
 def numbers(name: str) -> dict[str, float]:
     """The numbers of a case by their keys; whole numbers are written without a point."""
     config = yaml.safe_load("\n".join(CASES[name]))
-    items = (i for b in ("model", "forcing", "initial") for i in walk(config.get(b, {}), b))
+    items = (
+        i for b in ("model", "forcing", "terms", "initial") for i in walk(config.get(b, {}), b)
+    )
     found = {key: item for key, item, _ in items if isinstance(item, int | float)}
     left_out = ("count", "order", *CLOSED_OVER)
     return {key: float(item) for key, item in found.items() if not key.endswith(left_out)}

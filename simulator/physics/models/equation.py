@@ -125,6 +125,8 @@ class Equation:
     receives: Mapping[str, str] = {}
     """The products to which `terms` add their rates of fields, by field; other rates are products
     of their own."""
+    transports: Mapping[str, str] = {}
+    """The products to which `terms` add their fluxes of fields, by field."""
     varied_arrays: Mapping[str, Tree] = {}
     """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
     background: Background | None = None
@@ -234,6 +236,11 @@ class Equation:
         """The rates of the evolved fields at a point, from those of the `primitives`; `values` are
         those of the evolved fields."""
         return rates
+
+    @property
+    def diffuses(self) -> Sequence[str]:
+        """The fields that may have a viscosity or diffusivity that depends on the place."""
+        return tuple(name for name, shape in self.shapes.items() if shape == ())
 
     def extend(self, terms: Sequence[Term]) -> None:
         """Adds terms to the equation."""

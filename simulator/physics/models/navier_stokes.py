@@ -125,8 +125,13 @@ class NavierStokes(IncompressibleFlow):
         scalars = {s.name: -s.diffusivity * k2 for s in self.transported}
         return {"velocity": -self.viscosity * k2, **scalars}
 
+    @property
+    def diffuses(self) -> Sequence[str]:
+        return ("velocity", *super().diffuses)
+
     def extend(self, terms: Sequence[Term]) -> None:
         super().extend(terms)
+        self.transports = {"velocity": "stress", **{s.name: s.name for s in self.transported}}
         if not any("velocity" in term.acts_on for term in terms):
             return
         # The product of this form is a force, to which a term adds without a further transform.

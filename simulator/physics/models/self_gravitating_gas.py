@@ -14,7 +14,7 @@ masses per volume, the mass of the box is that of a layer of unit depth, and gra
 along z."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -120,6 +120,10 @@ class SelfGravitatingGas(Gas):
         if not self.gravitational_constant:
             return dict(fields)
         return {**fields, "gravity": -self.gradient(self.potential(fields["density"]))}
+
+    @property
+    def diffuses(self) -> Sequence[str]:
+        return ()
 
     def primitives(self, values: arrays.PointValues) -> arrays.PointValues:
         return {"density": values["density"], "velocity": values["momentum"] / values["density"]}

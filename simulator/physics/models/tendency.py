@@ -3,17 +3,18 @@ du/dt = L u + N(u, t), with N = combine(products(inputs(u)))."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from simulator.physics.models.advection import divergence_of_stress
 from simulator.physics.models.equation import Equation, parameters, with_parameters
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.terms.term import Term
 from simulator.spectral import Evaluated, Local, Points
-from simulator.spectral.arrays import Number, OverModes, PointValues
+from simulator.spectral.arrays import Number, OverModes, OverPoints, PointValues
 from simulator.spectral.transform import Tree
 
 
@@ -37,9 +38,11 @@ def tendency(
     """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
     `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
     evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
-    products, sources = _apart(evaluated.products)
+    products, sources = apart(evaluated.products, SOURCE)
+    products, fluxes = apart(products, FLUX)
     rates = dict(model.combine(products, fields))
     rates = added(rates, solenoidal_rates(model, sources))
+    rates = added(rates, rates_of_fluxes(model, fluxes))
     maxima = dict(evaluated.maxima)
     if model.pushed is None:
         rates = added(rates, accelerations or {})
@@ -68,7 +71,7 @@ def _evaluated(
     inputs = {} if unstated else model.inputs(fields)
     numbers: dict[str, Any] = {"equation": parameters(model, fields), "closure": {}}
     if model.terms:
-        inputs = with_evolved(inputs, fields)
+        inputs = with_term_inputs(model, inputs, fields)
         numbers |= term_numbers(model, time)
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
@@ -90,13 +93,11 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
         # Added to the product of the equation, if there is one, so that one transform serves both.
         products = added(products, closure.products(model, values))
         maxima = added(maxima, {"rate": closure.rate(model, values)})
-    for source in term_sources(model, values, points, numbers):
-        products = added(
-            products, {model.receives.get(n, SOURCE + n): s for n, s in source.items()}
-        )
-    for term in terms_at(model, numbers):
-        rate = term.rate(model.transform.grid.seen(points), numbers["time"])
-        maxima = added(maxima, {model.step_limit.local: rate})
+    for part in parts_of_terms(model, values, points, numbers):
+        sources = {model.receives.get(n, SOURCE + n): s for n, s in part.sources.items()}
+        fluxes = {model.transports.get(n, FLUX + n): f for n, f in part.fluxes.items()}
+        products = added(added(products, sources), fluxes)
+        maxima = added(maxima, {model.step_limit.local: part.rate})
     return Local(products, maxima)
 
 
@@ -105,15 +106,20 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
 
 SOURCE = "source/"
 """The beginning of the names of products that are rates of fields by terms."""
+FLUX = "flux/"
+"""The beginning of the names of products that are fluxes of scalars by terms."""
 EVOLVED = "evolved/"
 """The beginning of the names of inputs that are evolved fields, where an equation has an input of
 another meaning, or none, of the field's name."""
 
 
-def with_evolved(inputs: Tree, fields: Fields) -> Tree:
-    """The inputs of an equation, and the evolved fields that are not among them."""
+def with_term_inputs(model: Equation, inputs: Tree, fields: Fields) -> Tree:
+    """The inputs of an equation, the evolved fields that are not among them, and those of terms."""
     others = {name: f for name, f in fields.items() if inputs.get(name) is not f}
-    return {**inputs, **{EVOLVED + name: field for name, field in others.items()}}
+    every = {**inputs, **{EVOLVED + name: field for name, field in others.items()}}
+    for term in model.terms:
+        every |= term.inputs(fields)
+    return every
 
 
 def term_numbers(model: Equation, time: Number) -> dict[str, Any]:
@@ -127,18 +133,41 @@ def terms_at(model: Equation, numbers: Tree) -> list[Term]:
     return [term.with_numbers(own) for term, own in stated]
 
 
-def term_sources(
+class TermPart(NamedTuple):
+    """What a term adds at a point."""
+
+    sources: PointValues
+    """Rates (field/time) of evolved fields."""
+    fluxes: PointValues
+    """Fluxes of evolved fields."""
+    rate: OverPoints | float
+    """The rate (1/time) that dt has to resolve."""
+
+
+def parts_of_terms(
     model: Equation, values: PointValues, points: Points, numbers: Tree
-) -> list[PointValues]:
-    """The rates of the evolved fields at a point that each term adds, by field."""
+) -> list[TermPart]:
+    """What each term adds at a point."""
     if not model.terms:
         return []
     names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
     evolved = {n: values[name] for n, name in names.items()}
     known = model.primitives(evolved)
-    seen = model.transform.grid.seen(points)
-    terms = terms_at(model, numbers)
-    return [model.evolved_rates(t.sources(known, seen, numbers["time"]), evolved) for t in terms]
+    at = (model.transform.grid.seen(points), numbers["time"])
+    parts = []
+    for term in terms_at(model, numbers):
+        sources = model.evolved_rates(term.sources(known, *at), evolved)
+        rate = term.rate(known, values, *at)
+        parts.append(TermPart(sources, term.fluxes(known, values, *at), rate))
+    return parts
+
+
+def rates_of_fluxes(model: Equation, fluxes: Fields) -> Fields:
+    """Minus the divergence of fluxes, by field."""
+    layout = model.transform.layout
+    vectors = {n: f for n, f in fluxes.items() if model.shapes[n]}
+    rates = {n: -model.divergence(f) for n, f in fluxes.items() if n not in vectors}
+    return {**rates, **{n: -divergence_of_stress(layout, f) for n, f in vectors.items()}}
 
 
 def solenoidal_rates(model: Equation, rates: Fields) -> Fields:
@@ -146,12 +175,13 @@ def solenoidal_rates(model: Equation, rates: Fields) -> Fields:
     return {n: model.project(f) if n in model.solenoidal else f for n, f in rates.items()}
 
 
-def _apart(products: Tree) -> tuple[Tree, Fields]:
-    """The products of an equation, and the rates of fields by terms."""
-    if not any(name.startswith(SOURCE) for name in products):
+def apart(products: Tree, start: str) -> tuple[Tree, Fields]:
+    """The products whose names do not begin with `start`, and those whose names do, by what
+    follows."""
+    if not any(name.startswith(start) for name in products):
         return products, {}
-    sources = {n[len(SOURCE) :]: p for n, p in products.items() if n.startswith(SOURCE)}
-    return {n: p for n, p in products.items() if not n.startswith(SOURCE)}, sources
+    named = {n[len(start) :]: p for n, p in products.items() if n.startswith(start)}
+    return {n: p for n, p in products.items() if not n.startswith(start)}, named
 
 
 def added(

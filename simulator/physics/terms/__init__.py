@@ -9,6 +9,7 @@ from simulator.registry import Registry, subclass_of
 _OURS: dict[str, Any] = {
     "relax": "simulator.physics.terms.relax:Relax",
     "python": "simulator.physics.terms.python_term:PythonTerm",
+    "viscosity": "simulator.physics.terms.viscosity:Viscosity",
 }
 TERMS = Registry[type[Any]]("simulator.terms", _OURS, subclass_of(Term))
 

@@ -80,7 +80,9 @@ class PythonTerm(Term):
             raise function.refused(f"{name} is complex; real values are needed")
         return array.astype(value.dtype)
 
-    def rate(self, points: Coordinates, time: Number) -> OverPoints | float:
+    def rate(
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
+    ) -> OverPoints:
         if isinstance(self.settings.rate, float) and not self.settings.rate:
             return jnp.zeros((1, 1, 1), self.transform.dtype)
         rate = jnp.full((1, 1, 1), 1, self.transform.dtype) * self.settings.rate

@@ -200,7 +200,9 @@ class Relax(Term):
                 sources[name] = weight * (value - target[0])
         return sources
 
-    def rate(self, points: Coordinates, time: Number) -> OverPoints:
+    def rate(
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
+    ) -> OverPoints:
         return damping_limit(self.grid, self.mask(points, time) / self.settings.relaxation_time)
 
     # ---- the force on a body

@@ -9,7 +9,9 @@ import jax
 from pydantic import AfterValidator
 
 from simulator.errors import UserError, did_you_mean, shown
+from simulator.physics.models.fields import Fields
 from simulator.physics.models.names import free_name
+from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid, Transform
@@ -22,6 +24,10 @@ class Extended(Protocol):
     transform: Transform
     initial_shapes: Mapping[str, tuple[int, ...]]
     unforced: str | None
+    transported: Sequence[TransportedScalar]
+
+    @property
+    def diffuses(self) -> Sequence[str]: ...
 
 
 def _term_name(name: str) -> str:
@@ -70,14 +76,28 @@ class Term:
             other.settings = with_value(other.settings, key, value)
         return other
 
+    def inputs(self, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values the term needs."""
+        return {}
+
     def sources(
         self, values: PointValues, points: Sequence[OverPoints], time: Number
     ) -> PointValues:
         """The rates (field/time) at a point that the term adds, by field. `points` has a coordinate
         for each axis of the grid."""
-        raise TypeError(f"{type(self).__name__} does not define sources")
+        return {}
 
-    def rate(self, points: Sequence[OverPoints], time: Number) -> OverPoints | float:
+    def fluxes(
+        self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
+    ) -> PointValues:
+        """The fluxes at a point, by field, minus whose divergence is the rate that the term adds:
+        of a scalar a vector, of a velocity a stress as in `advection.stress_without_trace`.
+        `inputs` holds the values of those of `inputs`."""
+        return {}
+
+    def rate(
+        self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
+    ) -> OverPoints | float:
         """The rate (1/time) of the term at a point that dt has to resolve."""
         return 0.0
 

@@ -7,11 +7,13 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.observables.observable import Columns
 from simulator.physics.models.tendency import (
-    EVOLVED,
+    added,
+    parts_of_terms,
+    rates_of_fluxes,
     solenoidal_rates,
     term_numbers,
-    term_sources,
     terms_at,
+    with_term_inputs,
 )
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, PointValues
@@ -24,24 +26,24 @@ def term_columns(model: Equation, fields: Fields, time: Number) -> Columns:
     evolved = {name: fields[name] for name in model.fields}
 
     def local(values: PointValues, points: Points, numbers: Tree) -> Local:
-        sources = term_sources(model, values, points, numbers)
-        terms = zip(terms_at(model, numbers), sources, strict=True)
+        parts = parts_of_terms(model, values, points, numbers)
         seen = transform.grid.seen(points)
         means: PointValues = {}
-        for term, source in terms:
-            momentum = source.get("momentum", source.get("velocity"))
+        for term, part in zip(terms_at(model, numbers), parts, strict=True):
+            momentum = part.sources.get("momentum", part.sources.get("velocity"))
             integrands = term.integrands(momentum, seen, numbers["time"])
             means |= {f"{term.settings.name}/{n}": value for n, value in integrands.items()}
-        return Local(sources, {}, means)
+        return Local([(part.sources, part.fluxes) for part in parts], {}, means)
 
-    inputs = {EVOLVED + name: field for name, field in evolved.items()}
+    inputs = with_term_inputs(model, {}, evolved)
     evaluated = transform.evaluate(inputs, local, term_numbers(model, time))
     value, slopes_of = jax.vjp(lambda f: energy(model, {**fields, **f}), evolved)
     (slopes,) = slopes_of(jnp.ones_like(value))
     columns: Columns = {}
-    for term, source in zip(model.terms, evaluated.products, strict=True):
+    for term, (sources, fluxes) in zip(model.terms, evaluated.products, strict=True):
         power = jnp.float64(0)
-        for name, rate in solenoidal_rates(model, source).items():
+        rates = added(sources, rates_of_fluxes(model, fluxes))
+        for name, rate in solenoidal_rates(model, rates).items():
             power += (slopes[name] * rate).real.astype(jnp.float64).sum()
         columns[f"power_{term.settings.name}"] = power
         start = f"{term.settings.name}/"
