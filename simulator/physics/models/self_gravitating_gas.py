@@ -132,6 +132,8 @@ class SelfGravitatingGas(Gas):
         self, rates: arrays.PointValues, values: arrays.PointValues
     ) -> arrays.PointValues:
         """A source of mass moves with the gas: dm/dt = rho dv/dt + v drho/dt."""
+        if not rates:
+            return {}
         rho = values["density"]
         source = rates.get("density", jnp.zeros_like(rho))
         momentum = source * (values["momentum"] / rho)

@@ -3,7 +3,7 @@ du/dt = L u + N(u, t), with N = combine(products(inputs(u)))."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,9 @@ from simulator.physics.models.advection import divergence_of_stress
 from simulator.physics.models.equation import Equation, parameters, with_parameters
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
-from simulator.physics.terms.term import Term
+from simulator.physics.terms.term import Added, Term
 from simulator.spectral import Evaluated, Local, Points
-from simulator.spectral.arrays import Number, OverModes, OverPoints, PointValues
+from simulator.spectral.arrays import Number, OverModes, PointValues
 from simulator.spectral.transform import Tree
 
 
@@ -133,33 +133,18 @@ def terms_at(model: Equation, numbers: Tree) -> list[Term]:
     return [term.with_numbers(own) for term, own in stated]
 
 
-class TermPart(NamedTuple):
-    """What a term adds at a point."""
-
-    sources: PointValues
-    """Rates (field/time) of evolved fields."""
-    fluxes: PointValues
-    """Fluxes of evolved fields."""
-    rate: OverPoints | float
-    """The rate (1/time) that dt has to resolve."""
-
-
 def parts_of_terms(
     model: Equation, values: PointValues, points: Points, numbers: Tree
-) -> list[TermPart]:
-    """What each term adds at a point."""
+) -> list[Added]:
+    """What each term adds at a point to the rates of the evolved fields."""
     if not model.terms:
         return []
     names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
     evolved = {n: values[name] for n, name in names.items()}
     known = model.primitives(evolved)
     at = (model.transform.grid.seen(points), numbers["time"])
-    parts = []
-    for term in terms_at(model, numbers):
-        sources = model.evolved_rates(term.sources(known, *at), evolved)
-        rate = term.rate(known, values, *at)
-        parts.append(TermPart(sources, term.fluxes(known, values, *at), rate))
-    return parts
+    parts = [term.at_point(known, values, *at) for term in terms_at(model, numbers)]
+    return [part._replace(sources=model.evolved_rates(part.sources, evolved)) for part in parts]
 
 
 def rates_of_fluxes(model: Equation, fluxes: Fields) -> Fields:

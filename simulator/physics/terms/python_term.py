@@ -10,10 +10,10 @@ from pydantic import Field
 
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Extended, Term, TermSettings
+from simulator.physics.terms.term import Added, Extended, Term, TermSettings
 from simulator.physics.user_function import POINTS, UserFiles, UserFunction
 from simulator.settings import NonNegative, PythonFile
-from simulator.spectral.arrays import Number, OverPoints, PointValues
+from simulator.spectral.arrays import Number, PointValues
 
 
 class PythonTermSettings(TermSettings):
@@ -44,13 +44,13 @@ class PythonTerm(Term):
         axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
         points = self.grid.seen([jax.ShapeDtypeStruct(shape, real) for shape in axes])
         time = jax.ShapeDtypeStruct((), jnp.float64)
-        self.acts_on = tuple(jax.eval_shape(self.sources, values, points, time))
+        self.acts_on = tuple(jax.eval_shape(self._rates, values, points, time))
         for name in self.acts_on:
             self.check_field("function", name)
-        traced = jax.make_jaxpr(self.sources)(values, points, time)
+        traced = jax.make_jaxpr(self._rates)(values, points, time)
         self._function.check_pointwise(traced, "a term works point by point")
 
-    def sources(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
+    def _rates(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
         function = replace(self._function, parameters=self.settings.parameters)
         rates = function(dict(values), tuple(points), time)
         if not isinstance(rates, Mapping) or not rates:
@@ -80,10 +80,8 @@ class PythonTerm(Term):
             raise function.refused(f"{name} is complex; real values are needed")
         return array.astype(value.dtype)
 
-    def rate(
+    def at_point(
         self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
-    ) -> OverPoints:
-        if isinstance(self.settings.rate, float) and not self.settings.rate:
-            return jnp.zeros((1, 1, 1), self.transform.dtype)
+    ) -> Added:
         rate = jnp.full((1, 1, 1), 1, self.transform.dtype) * self.settings.rate
-        return damping_limit(self.grid, rate)
+        return Added(self._rates(values, points, time), damping_limit(self.grid, rate))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError
@@ -22,7 +23,7 @@ from simulator.physics.terms.shapes import (
     UnionSettings,
     from_nearest,
 )
-from simulator.physics.terms.term import Extended, Term, TermSettings, prefixed
+from simulator.physics.terms.term import Added, Extended, Term, TermSettings, prefixed
 from simulator.physics.user_function import POINTS, UserFiles, UserFunction
 from simulator.settings import Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, PointValues
@@ -187,23 +188,21 @@ class Relax(Term):
             raise UserError(f"target.{name}: {error}") from None
         return [value.astype(self.transform.dtype) for value in values]
 
-    def sources(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
-        weight = -self.mask(points, time) / self.settings.relaxation_time
+    def at_point(
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
+    ) -> Added:
+        # Once: XLA would compute the mask again for every component.
+        rate = lax.optimization_barrier(self.mask(points, time) / self.settings.relaxation_time)
         sources = {}
         for name in self.acts_on:
             target = self.target(name, points, time)
             value = values[name]
             if self.shapes[name]:
-                parts = [weight * (v - t) for v, t in zip(value, target, strict=True)]
+                parts = [rate * (t - v) for v, t in zip(value, target, strict=True)]
                 sources[name] = jnp.stack(parts)
             else:
-                sources[name] = weight * (value - target[0])
-        return sources
-
-    def rate(
-        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
-    ) -> OverPoints:
-        return damping_limit(self.grid, self.mask(points, time) / self.settings.relaxation_time)
+                sources[name] = rate * (target[0] - value)
+        return Added(sources, damping_limit(self.grid, rate))
 
     # ---- the force on a body
 

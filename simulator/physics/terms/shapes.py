@@ -8,11 +8,13 @@ image."""
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import mul
+from operator import and_, mul
 from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
@@ -61,10 +63,28 @@ class ShapeSettings(Settings):
         """The point about which a body turns and its torque is measured, in double precision."""
         return [jnp.float64(length / 2) for length in grid.seen(grid.box)]
 
+    def reach(self, grid: Grid, time: Number) -> list[tuple[int, Any]]:
+        """Axes, by number, with the distance from the body's centre beyond which it does not lie;
+        empty for a shape whose distance is that along one axis."""
+        return []
+
     def chi(self, grid: Grid, points: Coordinates, time: Number) -> OverPoints:
-        """The mask at a point."""
+        """The mask at a point; not evaluated in blocks of points that the body does not reach."""
         width = 2 * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
-        return step_down(self.distance(grid, points, time), width)
+        reach = self.reach(grid, time)
+        if not reach:
+            return step_down(self.distance(grid, points, time), width)
+        r = from_nearest(grid, points, self.middle(grid, time))
+        near = reduce(and_, (abs(r[i]).min() < most + width / 2 for i, most in reach))
+        shape = np.broadcast_shapes(*(x.shape for x in points))
+
+        def inside() -> jax.Array:
+            return jnp.broadcast_to(step_down(self.distance(grid, points, time), width), shape)
+
+        def beyond() -> jax.Array:
+            return jnp.zeros(shape, r[0].dtype) + 0 * sum(x.ravel()[0] for x in points)
+
+        return lax.cond(near, inside, beyond)
 
 
 class BodySettings(ShapeSettings):
@@ -123,7 +143,9 @@ def from_nearest(grid: Grid, points: Coordinates, middle: Sequence[Number]) -> l
     """The vector from the nearest periodic image of a point to the points."""
     lengths = grid.seen(grid.box)
     r = [x - c.astype(x.dtype) for x, c in zip(points, middle, strict=True)]
-    return [d - length * jnp.round(d / length) for d, length in zip(r, lengths, strict=True)]
+    nearest = [d - length * jnp.round(d / length) for d, length in zip(r, lengths, strict=True)]
+    # Along each axis once: XLA would compute the vector again at every point.
+    return [lax.optimization_barrier(d) for d in nearest]
 
 
 def _fits(grid: Grid, key: str, extents: Sequence[Any]) -> None:
@@ -144,6 +166,9 @@ class SphereSettings(BodySettings):
         super().check(grid)
         _fits(grid, "radius", [2 * self.radius] * len(grid.axes))
 
+    def reach(self, grid: Grid, time: Number) -> list[tuple[int, Any]]:
+        return [(i, self.radius) for i in range(len(grid.axes))]
+
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         r = self.relative(grid, points, time)
         return root(sum(d**2 for d in r)) - self.radius  # type: ignore[arg-type]
@@ -160,6 +185,9 @@ class CylinderSettings(BodySettings):
         across = self.plane(grid)
         extents = [2 * self.radius if i in across else 0.0 for i in range(len(grid.axes))]
         _fits(grid, "radius", extents)
+
+    def reach(self, grid: Grid, time: Number) -> list[tuple[int, Any]]:
+        return [(i, self.radius) for i in self.plane(grid)]
 
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         r = self.relative(grid, points, time)
@@ -182,6 +210,17 @@ class BoxSettings(BodySettings):
         if all(side is None for side in self.size):
             raise UserError("size: null along every axis is the whole box; leave the mask out")
         _fits(grid, "size", [0.0 if side is None else side for side in self.size])
+
+    def reach(self, grid: Grid, time: Number) -> list[tuple[int, Any]]:
+        sides = {i: side for i, side in enumerate(self.size) if side is not None}
+        turned = self.plane(grid)
+        reach: list[tuple[int, Any]] = [
+            (i, side / 2) for i, side in sides.items() if i not in turned
+        ]
+        if all(i in sides for i in turned):  # in the plane in which it turns half the diagonal
+            half = sum(sides[i] ** 2 for i in turned) ** 0.5 / 2
+            reach += [(i, half) for i in turned]
+        return reach
 
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         r = self.relative(grid, points, time)

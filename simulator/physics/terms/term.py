@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Annotated, Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 from pydantic import AfterValidator
@@ -45,6 +45,18 @@ class TermSettings(Settings):
     """Name of the term, with which its columns end: `power_NAME`."""
 
 
+class Added(NamedTuple):
+    """What a term adds at a point, by field."""
+
+    sources: PointValues
+    """Rates (field/time)."""
+    rate: OverPoints | float
+    """The rate (1/time) of the term that dt has to resolve."""
+    fluxes: PointValues = {}  # noqa: RUF012
+    """Minus their divergence is a rate, too: of a scalar a vector, of a velocity a stress as in
+    `advection.stress_without_trace`."""
+
+
 class Term:
     """A further term of an equation at a point: a function of the fields there, of place and time.
 
@@ -54,7 +66,7 @@ class Term:
 
     Settings: ClassVar[type[Settings]]
     acts_on: Sequence[str] = ()
-    """The fields to whose rates `sources` adds."""
+    """The fields that have `sources`."""
 
     def __init__(self, settings: Any, model: Extended, files: UserFiles) -> None:
         """`files` opens the user's files."""
@@ -80,26 +92,12 @@ class Term:
         """Coefficients of the further fields whose values the term needs."""
         return {}
 
-    def sources(
-        self, values: PointValues, points: Sequence[OverPoints], time: Number
-    ) -> PointValues:
-        """The rates (field/time) at a point that the term adds, by field. `points` has a coordinate
-        for each axis of the grid."""
-        return {}
-
-    def fluxes(
+    def at_point(
         self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
-    ) -> PointValues:
-        """The fluxes at a point, by field, minus whose divergence is the rate that the term adds:
-        of a scalar a vector, of a velocity a stress as in `advection.stress_without_trace`.
-        `inputs` holds the values of those of `inputs`."""
-        return {}
-
-    def rate(
-        self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
-    ) -> OverPoints | float:
-        """The rate (1/time) of the term at a point that dt has to resolve."""
-        return 0.0
+    ) -> Added:
+        """What the term adds at a point. `values` are those of the fields that terms know, `inputs`
+        those of `inputs`; `points` has a coordinate for each axis of the grid."""
+        raise TypeError(f"{type(self).__name__} does not define at_point")
 
     def integrands(
         self, momentum: jax.Array | None, points: Sequence[OverPoints], time: Number

@@ -16,7 +16,7 @@ from simulator.physics.models.closures import diffusive_rate
 from simulator.physics.models.fields import Fields, constant
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Extended, Term, TermSettings
+from simulator.physics.terms.term import Added, Extended, Term, TermSettings
 from simulator.physics.user_function import POINTS, UserFiles, UserFunction
 from simulator.settings import PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues
@@ -120,37 +120,29 @@ class Viscosity(Term):
                 inputs[f"gradient/{name}"] = gradient(layout, fields[name])
         return inputs
 
-    def fluxes(
+    def at_point(
         self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
-    ) -> PointValues:
+    ) -> Added:
+        """dt resolves the largest coefficient, and twice that of a function, which may grow with
+        the gradients that it damps."""
         fluxes = {}
-        for name in self.settings.coefficients:
-            if name == "velocity":
-                strain, last = _strain(inputs["strain"])
-                known = {**values, "shear_rate": _shear_rate(strain, last)}
-                nu = self.coefficient(name, known, points, time)
-                diagonal = [part - last if i == j else part for (i, j), part in strain.items()]
-                fluxes[name] = -2 * nu * jnp.stack(diagonal)
-            else:
-                slope = inputs[f"gradient/{name}"]
-                if name in self._gradients:
-                    slope = slope + constant(self._gradients[name], slope.dtype)
-                fluxes[name] = -self.coefficient(name, values, points, time) * slope
-        return fluxes
-
-    def rate(
-        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
-    ) -> jax.Array:
-        """That of the largest coefficient; twice that of a function, which may grow with the
-        gradients that it damps."""
         largest = jnp.zeros((1, 1, 1), self.transform.dtype)
         for name in self.settings.coefficients:
             known = dict(values)
             if name == "velocity":
-                known["shear_rate"] = _shear_rate(*_strain(inputs["strain"]))
+                strain, last = _strain(inputs["strain"])
+                known["shear_rate"] = _shear_rate(strain, last)
+                diagonal = [part - last if i == j else part for (i, j), part in strain.items()]
+                slope = 2 * jnp.stack(diagonal)
+            else:
+                slope = inputs[f"gradient/{name}"]
+                if name in self._gradients:
+                    slope = slope + constant(self._gradients[name], slope.dtype)
+            coefficient = self.coefficient(name, known, points, time)
+            fluxes[name] = -coefficient * slope
             factor = 2 if name in self._functions else 1
-            largest = jnp.maximum(largest, factor * self.coefficient(name, known, points, time))
-        return diffusive_rate(self.grid, largest)
+            largest = jnp.maximum(largest, factor * coefficient)
+        return Added({}, diffusive_rate(self.grid, largest), fluxes)
 
     def check_start(self, time: float) -> None:
         """Refuses formulas with negative values at the start, which make the flow unstable."""
