@@ -6,7 +6,7 @@ A package adds a part by an entry point; this package does not change:
     [project.entry-points."simulator.outputs"]
     helicity_spectra = "my_package.helicity:HelicitySpectra"
 
-The groups are `simulator.models`, `simulator.initials`, `simulator.forcings`,
+The groups are `simulator.models`, `simulator.initials`, `simulator.forcings`, `simulator.terms`,
 `simulator.integrators` and `simulator.outputs`. Entry points are loaded when a registry is first
 used, not when it is created, because a package that adds a part imports this one."""
 

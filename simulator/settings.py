@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -80,6 +80,39 @@ def _strings_under_fields(cls: type) -> Mapping[str, str]:
             ):
                 descriptions[name] = inspect.cleandoc(text)
     return descriptions
+
+
+def walk(item: object, key: str = "", annotation: object = None) -> Iterator[tuple[str, Any, Any]]:
+    """An item and all items inside it, each with its dotted key and with its annotation if it is a
+    setting."""
+    yield key, item, annotation
+    inner: Iterable[tuple[Any, Any, Any]] = ()
+    if isinstance(item, Settings):
+        inner = (
+            (name, getattr(item, name), f.annotation) for name, f in type(item).model_fields.items()
+        )
+    elif isinstance(item, Mapping):
+        inner = ((name, value, None) for name, value in item.items())
+    elif isinstance(item, tuple | list):
+        inner = ((i, value, None) for i, value in enumerate(item))
+    for name, value, of in inner:
+        yield from walk(value, f"{key}.{name}" if key else str(name), of)
+
+
+def with_value(settings: Any, key: str, value: Any) -> Any:
+    """Settings with another value of `key` (`model.scalars.0.diffusivity`), which exists, not
+    validated."""
+    name, _, rest = key.partition(".")
+    if isinstance(settings, tuple | list):
+        i = int(name)
+        inner = with_value(settings[i], rest, value) if rest else value
+        return (*settings[:i], inner, *settings[i + 1 :])
+    if isinstance(settings, Mapping):  # parameters of a user's equation or function
+        inner = with_value(settings[name], rest, value) if rest else value
+        return {**settings, name: inner}
+    assert isinstance(settings, Settings)
+    inner = with_value(getattr(settings, name), rest, value) if rest else value
+    return settings.model_copy(update={name: inner})
 
 
 def wrong(key: str, message: str) -> PydanticCustomError:

@@ -103,7 +103,7 @@ def html_table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
     )
 
 
-MAIN_BLOCKS = ("model", "grid", "initial", "forcing", "particles", "time", "precision")
+MAIN_BLOCKS = ("model", "grid", "initial", "forcing", "terms", "particles", "time", "precision")
 """The blocks of a configuration that describe a run."""
 
 

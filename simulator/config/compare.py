@@ -30,7 +30,7 @@ class Difference(NamedTuple):
     change: Change
 
 
-FROZEN = ("model", "grid", "initial", "precision", "forcing", "particles")
+FROZEN = ("model", "grid", "initial", "precision", "forcing", "terms", "particles")
 """The blocks that determine the results of a run."""
 _CHANGES: Mapping[str, Change] = {
     **dict.fromkeys(FROZEN, Change.FROZEN),
@@ -56,7 +56,7 @@ def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
 
 
 # Blocks whose numbers may differ between configurations that share programs.
-VARIED = ("model", "forcing")
+VARIED = ("model", "forcing", "terms")
 TIME_STEP = ("dt", "cfl", "max_dt")
 # Blocks on which a step does not depend, except `run.memory`.
 _APART = ("name", "output", "initial", "run", "slurm")

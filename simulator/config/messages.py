@@ -195,9 +195,11 @@ def _locate(
                 annotation = chosen[0]
                 continue
             classes = chosen
-        if len(classes) == 1:
-            information = classes[0].model_fields.get(str(part))
-            annotation = information.annotation if information else None
+        information = classes[0].model_fields.get(str(part)) if len(classes) == 1 else None
+        if information is not None:
+            annotation = information.annotation
+        elif len(classes) == 1 and isinstance(value, Mapping) and has(value, part):
+            annotation = None
         elif has(value, part):
             annotation = _item(annotation, part)
         else:

@@ -1,6 +1,6 @@
 """The description of a run, assembled from the settings of its parts.
 
-Models, initial conditions, forcings and integrators are registered in their packages; this module
+Models, initial conditions, forcings, terms and integrators are registered in their packages; this module
 names none of them. `RunConfig` is the class that the program works with; `assemble` makes its
 subclass that validates the parts' settings."""
 
@@ -56,6 +56,7 @@ class Registries(NamedTuple):
     forcings: Mapping[str, Any]
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
+    terms: Mapping[str, Any]
     in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
     times."""
@@ -69,8 +70,9 @@ def registered() -> Registries:
     from simulator.physics.models.cosmology import in_time
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
+    from simulator.physics.terms import TERMS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, in_time)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, in_time)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def named_blocks(data: Mapping[str, Any], usual: str) -> dict[str, Any]:
 class RunConfig(Shown, Settings):
     """A run as the user described it, complete with defaults.
 
-    `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose
+    `model`, `initial`, `forcing`, `terms` and `particles` hold the settings of the chosen kinds, whose
     classes are defined with the parts."""
 
     name: Annotated[str, AfterValidator(usable_name)] = "run"
@@ -138,6 +140,8 @@ class RunConfig(Shown, Settings):
     """The initial condition."""
     forcing: Any = None
     """A force on the fluid, or a list of them, each with a name of its own; by default none."""
+    terms: Any = ()
+    """Further terms of the equations: bodies, sponges, sources."""
     particles: Any = ()
     """Particles that move with the fluid."""
     time: TimeSettings
@@ -193,6 +197,11 @@ class RunConfig(Shown, Settings):
             if name in names[:index]:
                 problem = f"{name} is taken; give each force a name of its own"
                 raise wrong(f"forcing.{index}.name", problem)
+        for index, term in enumerate(self.terms):
+            if term.name in names:
+                problem = f"{term.name} is taken; names of forces and terms have to differ"
+                raise wrong(f"terms.{index}.name", problem)
+            names.append(term.name)
         names = [p.name for p in self.particles]
         for index, p in enumerate(self.particles):
             if p.name in names[:index]:
@@ -391,6 +400,8 @@ def _misfit(
         return "time.integrator", f"{integrator} {line}"
     if config.forcings and model.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
+    if config.terms and model.split:
+        return "terms", f"{name} takes no terms; leave the key out"
     if model.dealias and dealias not in model.dealias:
         return "grid.dealias", f"{name} takes {' or '.join(model.dealias)} only, not {dealias}"
     limits = integrators[integrator].max_cfl
@@ -417,9 +428,10 @@ def check_fitting(config: RunConfig, model: Any) -> None:
 
 
 def assemble(registries: Registries) -> type[RunConfig]:
-    """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the
+    """The RunConfig whose `model`, `initial`, `forcing`, `terms` and `time` accept the parts in the
     registries."""
     particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
+    terms: Any = tuple[cast(Any, (_choice(registries.terms), ...))]
     integrator = (
         Literal[tuple(registries.integrators)],
         copy(TimeSettings.model_fields["integrator"]),
@@ -439,6 +451,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         model=(_choice(registries.models), ...),
         initial=(_choice(registries.initials), ...),
         forcing=(cast(Any, _block_or_list(_choice(registries.forcings)) | None), None),
+        terms=(terms, ()),
         particles=(particles, ()),
         time=(time, ...),
         output=(with_kinds(KINDS), ...),

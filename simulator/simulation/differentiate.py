@@ -101,6 +101,7 @@ FIELDS = "fields"
 VARIED = (
     "model.",
     "forcing.",
+    "terms.",
     "initial.",
 )  # Blocks of a configuration whose numbers may be variables.
 

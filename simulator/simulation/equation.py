@@ -11,6 +11,7 @@ from simulator.physics.forcing.forcing import EquationForcing
 from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.particles.swarm import Swarm
+from simulator.physics.terms import TERMS, Term
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_devices
 
@@ -35,11 +36,19 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
         raise config.error(
             "grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}"
         )
+    if config.terms:
+        model.extend([_term(config, model, inputs, index) for index in range(len(config.terms))])
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
     model.linear_growth.settle()
     return model
+
+
+def _term(config: RunConfig, model: Equation, inputs: Inputs, index: int) -> Term:
+    settings = config.terms[index]
+    with config.blaming(f"terms.{index}"):
+        return TERMS[settings.kind](settings, model, inputs)
 
 
 def model_name(config: RunConfig) -> str:

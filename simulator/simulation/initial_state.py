@@ -15,7 +15,7 @@ from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
-from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
+from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
@@ -143,7 +143,7 @@ def begin(
         memory = StateMemory.of_model(model.memory(dict(start), jnp.float64(time)))
     if system.forcing is not None:
         memory = replace(memory, forcing=system.forcing.memory())
-    if model.budget is not None and not model.budget.momentary(model):
+    if outputs.in_every_step(model):
         memory = replace(memory, residual=jnp.float64(0))
     fields = {name: start[name] for name in model.fields}
     particles = {name: start[name] for name in model.populations}
@@ -214,11 +214,14 @@ def check_start(
             raise config.error("time.dt", line)
     check_forces(config, state, system)
     model = system.model
+    for index, term in enumerate(model.terms):
+        with config.blaming(f"terms.{index}"):
+            term.check_start(float(state.time))
     check_growth(config, model, time_step)
     if dt is not None or time_step.ends is not None or time_step.largest is not None:
         return
-    if float(rate(state)) == 0:
-        unstated = type(model).advection is Equation.advection
+    unstated = type(model).advection is Equation.advection
+    if float(rate(state)) == 0 or (unstated and model.terms):
         why = "the equation states no advection" if unstated else "the initial state is at rest"
         raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
 

@@ -14,6 +14,7 @@ from simulator.physics.models import Equation, State, outputs
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.memory import RESIDUAL
 from simulator.physics.models.observables.scalars import scalar_injections
+from simulator.physics.models.observables.terms import term_columns
 from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
@@ -32,12 +33,15 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     added = sum(gained.values(), jnp.float64(0))
     residual = memory.residual
     contents = outputs.contents(model, state)
-    if model.budget is not None and model.budget.momentary(model):
+    terms = term_columns(model, fields, time) if model.terms else {}
+    if model.budget is not None and not outputs.in_every_step(model):
         accelerations = system.accelerations(fields, time, memory)
         row, change, balance = model.budget.row(
             model, fields, time, accelerations
         ) or outputs.budget_row(model, contents, time, accelerations)
-        residual = imbalance(change, added + balance.production, balance.dissipation)
+        powers = sum(terms[f"power_{term.settings.name}"] for term in model.terms)
+        gained = added + balance.production + powers
+        residual = imbalance(change, gained, balance.dissipation)
     else:
         row = outputs.diagnostics(model, contents, time)
     rate = row.pop("rate")
@@ -46,6 +50,7 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
         row["injection"] = added
     if len(gained) > 1:
         row |= {f"power_{name}": power for name, power in gained.items()}
+    row |= terms
     if residual is not None:
         row[RESIDUAL] = residual
     # The rate at the last kick of a split step, from which dt follows, was computed in the step.

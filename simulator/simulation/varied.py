@@ -1,15 +1,15 @@
 """A configuration with other values of some keys; the values may be traced."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from simulator.config import RunConfig
 from simulator.config.compare import TIME_STEP
 from simulator.errors import UserError, nearest
 from simulator.physics.models.closures import fitted
-from simulator.settings import Settings
+from simulator.settings import Settings, walk, with_value
 
-_BLOCKS = ("model", "forcing", "initial")
+_BLOCKS = ("model", "forcing", "terms", "initial")
 
 
 def with_values(
@@ -46,24 +46,7 @@ def _refusal(key: str, known: set[str]) -> str:
     same = sorted(other for other in known if other.rpartition(".")[2] == last)
     if meant := nearest(key, same) or nearest(key, known):
         return f"is not a number of this configuration, did you mean {meant}?"
-    return "is not a number of this configuration; those of model, forcing and initial, and of time, can vary"
-
-
-def walk(item: object, key: str = "", annotation: object = None) -> Iterator[tuple[str, Any, Any]]:
-    """An item and all items inside it, each with its dotted key and with its annotation if it is a
-    setting."""
-    yield key, item, annotation
-    inner: Iterable[tuple[Any, Any, Any]] = ()
-    if isinstance(item, Settings):
-        inner = (
-            (name, getattr(item, name), f.annotation) for name, f in type(item).model_fields.items()
-        )
-    elif isinstance(item, Mapping):
-        inner = ((name, value, None) for name, value in item.items())
-    elif isinstance(item, tuple | list):
-        inner = ((i, value, None) for i, value in enumerate(item))
-    for name, value, of in inner:
-        yield from walk(value, f"{key}.{name}" if key else str(name), of)
+    return "is not a number of this configuration; those of model, forcing, terms and initial, and of time, can vary"
 
 
 def _numbers(block: object, name: str) -> set[str]:
@@ -82,19 +65,3 @@ def _is_number(item: object) -> bool:
     if isinstance(item, tuple | list):
         return bool(item) and all(map(_is_number, item))
     return (isinstance(item, int | float) and not isinstance(item, bool)) or hasattr(item, "dtype")
-
-
-def with_value(settings: Any, key: str, value: Any) -> Any:
-    """Settings with another value of `key` (`model.scalars.0.diffusivity`), which exists, not
-    validated."""
-    name, _, rest = key.partition(".")
-    if isinstance(settings, tuple | list):
-        i = int(name)
-        inner = with_value(settings[i], rest, value) if rest else value
-        return (*settings[:i], inner, *settings[i + 1 :])
-    if isinstance(settings, Mapping):  # parameters of a user's equation or function
-        inner = with_value(settings[name], rest, value) if rest else value
-        return {**settings, name: inner}
-    assert isinstance(settings, Settings)
-    inner = with_value(getattr(settings, name), rest, value) if rest else value
-    return settings.model_copy(update={name: inner})

@@ -12,7 +12,7 @@ from simulator.config import Change, RunConfig, classify
 from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
 from simulator.plan.step import Estimate
-from simulator.simulation.varied import walk
+from simulator.settings import walk
 from simulator.study.planned import PlannedRun, source_sum
 
 CACHE = 1 << 15

@@ -15,6 +15,7 @@ from simulator.physics.initial import Initial
 from simulator.physics.models import Equation
 from simulator.physics.particles import PARTICLES
 from simulator.physics.stepping import Integrator
+from simulator.physics.terms import TERMS
 from simulator.settings import Count, InputPath, NonNegative, Real, Settings
 
 SHORT = """\
@@ -89,6 +90,7 @@ def registries() -> Registries:
         forcings={"driven": Driven, "stirred": Stirred},
         integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
         particles=PARTICLES,
+        terms=TERMS,
         in_time=lambda data, expands: data,
     )
 

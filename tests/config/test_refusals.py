@@ -50,7 +50,7 @@ ADDED = [
     ("viscosity: 1", "4: viscosity: unknown key, did you mean model.viscosity?"),
     (
         "zzz: 1",
-        "4: zzz: unknown key; known here: name, model, grid, initial, forcing, particles, time, precision, devices, fft, output, run, slurm",
+        "4: zzz: unknown key; known here: name, model, grid, initial, forcing, terms, particles, time, precision, devices, fft, output, run, slurm",
     ),
     (
         "precision: sinlge",

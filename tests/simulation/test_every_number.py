@@ -20,7 +20,7 @@ from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS
 from simulator.physics.initial import INITIALS
 from simulator.physics.models import MODELS
-from simulator.simulation.varied import walk
+from simulator.settings import walk
 
 FLOW = "model: {kind: navier_stokes, viscosity: 0.02}"
 PLANE = "grid: {shape: [8, 8]}"
@@ -46,6 +46,12 @@ def push(x, y, t, size=0.5):
 
 def potential(x, y, depth=0.5):
     return depth * jnp.cos(x) * jnp.cos(y)
+
+def rub(values, points, time, size=0.5):
+    return {"velocity": -size * (1 + jnp.cos(points[0])) * values["velocity"]}
+
+def hill(x, y, t, size=0.5):
+    return size * jnp.sin(x) ** 2 + 0 * y
 """
 
 EQUATIONS = ROOT / "configs" / "equations"
@@ -76,6 +82,19 @@ CASES = {
         PLANE,
         "initial: {kind: python, path: own.py, function: start, parameters: {size: 0.4}}",
         "forcing: {kind: python, path: own.py, function: push, parameters: {size: 0.4}}",
+    ),
+    "terms": (
+        FLOW,
+        PLANE,
+        "initial: {kind: taylor_green, amplitude: 0.7}",
+        "terms: [{name: rub, kind: python, path: own.py, function: rub, parameters: {size: 0.4}},"
+        " {name: disc, kind: relax, relaxation_time: 0.3, target: {velocity: body},"
+        " mask: {kind: cylinder, center: [2.2, 3.1], radius: 1.3, angle: 0.4, smoothing: 1.5}},"
+        " {name: brick, kind: relax, relaxation_time: 0.4, target: {velocity: [0.3, 0.2]},"
+        " mask: {kind: union, parts: [{kind: box, center: [2.1, 3.3], size: [2.2, 1.7], angle: 0.3,"
+        " smoothing: 1.6}, {kind: half_space, axis: x, above: 4.4, smoothing: 1.4}]}},"
+        " {name: hill, kind: relax, relaxation_time: 0.5, target: {velocity: [0.1, 0.4]},"
+        " mask: {kind: python, path: own.py, function: hill, parameters: {size: 0.6}}}]",
     ),
     "uniform gas": (GAS, PLANE, "initial: {kind: uniform, density: 1.3, velocity: [0.2, 0.1]}"),
     "uniform waves": (WAVES, SPACE, "initial: {kind: uniform, density: 1.3}"),
@@ -313,7 +332,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
 def numbers(name: str) -> dict[str, float]:
     """The numbers of a case by their keys; whole numbers are written without a point."""
     config = parse_yaml("\n".join(CASES[name]), name).value
-    items = (i for b in ("model", "forcing", "initial") for i in walk(config.get(b, {}), b))
+    blocks = ("model", "forcing", "terms", "initial")
+    items = (i for b in blocks for i in walk(config.get(b, {}), b))
     found = {key: item for key, item, _ in items if isinstance(item, int | float)}
     return {k: float(item) for k, item in found.items() if not k.endswith(("count", "order"))}
 

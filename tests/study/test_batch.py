@@ -17,7 +17,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import read_state
 from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
 from simulator.run.runnable import RunnableSimulation as Simulation
-from simulator.simulation.varied import with_value
+from simulator.settings import with_value
 from simulator.study.batch import BatchedStep, groups
 from simulator.study.ensemble import run_together
 from simulator.study.runner import CANNOT

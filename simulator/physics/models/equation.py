@@ -26,6 +26,7 @@ from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.particles.population import Populations
+from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
@@ -119,6 +120,13 @@ class Equation:
     """Further diagonal terms of L: hyperviscosity, drag."""
     closure: Closure | None = None
     """The effect of the scales below the grid, in a large-eddy simulation."""
+    terms: Sequence[Term] = ()
+    """Further terms, functions of the fields at a point, of place and time."""
+    receives: Mapping[str, str] = {}
+    """The products to which `terms` add their rates of fields, by field; other rates are products
+    of their own."""
+    transports: Mapping[str, str] = {}
+    """The products to which `terms` add their fluxes of fields, by field."""
     varied_arrays: Mapping[str, Tree] = {}
     """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
     background: Background | None = None
@@ -224,6 +232,27 @@ class Equation:
         """The velocity (length/time) at a point that limits dt by the CFL number; None: there is no
         limit."""
         return None
+
+    def primitives(self, values: arrays.PointValues) -> arrays.PointValues:
+        """The fields of an initial condition at a point, from the values of the evolved fields:
+        those that terms know and act on."""
+        return values
+
+    def evolved_rates(
+        self, rates: arrays.PointValues, values: arrays.PointValues
+    ) -> arrays.PointValues:
+        """The rates of the evolved fields at a point, from those of the `primitives`; `values` are
+        those of the evolved fields."""
+        return rates
+
+    @property
+    def diffuses(self) -> Sequence[str]:
+        """The fields that may have a viscosity or diffusivity that depends on the place."""
+        return tuple(name for name, shape in self.shapes.items() if shape == ())
+
+    def extend(self, terms: Sequence[Term]) -> None:
+        """Adds terms to the equation."""
+        self.terms = terms
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
         """N of each field, none for fields without an entry; by default the product of the same

@@ -19,6 +19,8 @@ class GasLimit(StepLimit[Gas]):
     collapses. The last two limit an explicit step so little that their sum with the first is safe.
     NaN if the density is negative somewhere, or if the gas is under-resolved."""
 
+    local = "advection"
+
     def maxima(self, model: Gas, values: PointValues) -> dict[str, OverPoints]:
         rho = values["density"]
         advection = advection_rate(model.transform.grid, values["momentum"] / rho)

@@ -24,6 +24,9 @@ Model = TypeVar("Model", bound=Gridded)
 class StepLimit(Generic[Model]):
     """The largest rate (1/time) that an explicit step has to resolve."""
 
+    local: str = "rate"
+    """The one of `maxima` to which the rates of terms at a point are added."""
+
     def maxima(self, model: Model, values: PointValues) -> dict[str, OverPoints]:
         """Quantities at a point whose maxima over the box `rate` needs. A closure adds its part to
         `rate`."""
@@ -62,3 +65,10 @@ def advection_rate(grid: Grid, velocity: PhysicalVector | Sequence[jax.Array]) -
     """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
     spacing = grid.seen(grid.spacing)
     return sum(abs(velocity[i]) / h for i, h in enumerate(spacing))  # type: ignore[return-value]
+
+
+def damping_limit(grid: Grid, rate: jax.Array) -> jax.Array:
+    """The rate (1/time) in the condition on dt of an explicit damping at `rate`: that of a flow
+    which carries the smallest wave by one radian in 1 / `rate`, so that dt <= cfl k dx / `rate`."""
+    scales = zip(grid.kept, grid.fundamental, grid.spacing, strict=True)
+    return rate / min((n * unit * h for n, unit, h in scales if n > 0), default=1.0)

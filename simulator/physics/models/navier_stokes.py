@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from pydantic import Field as Key
 from pydantic import model_validator
 
-from simulator.physics.models.advection import advection_of
+from simulator.physics.models.advection import Rotational, advection_of
 from simulator.physics.models.closures import SubgridSettings, check_closed, close
 from simulator.physics.models.damping import (
     DragSettings,
@@ -46,6 +46,7 @@ from simulator.physics.models.passive_scalars import (
     scalar_fluxes,
     scalars_on,
 )
+from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, Vector
 from simulator.spectral import Transform
@@ -128,6 +129,21 @@ class NavierStokes(IncompressibleFlow):
         k2 = self.k_squared
         scalars = {s.name: -s.diffusivity * k2 for s in self.transported}
         return {"velocity": -self.viscosity * k2, **scalars}
+
+    @property
+    def diffuses(self) -> Sequence[str]:
+        return ("velocity", *super().diffuses)
+
+    def extend(self, terms: Sequence[Term]) -> None:
+        super().extend(terms)
+        self.transports = {"velocity": "stress", **{s.name: s.name for s in self.transported}}
+        if not any("velocity" in term.acts_on for term in terms):
+            return
+        # The product of this form is a force, to which a term adds without a further transform.
+        self.momentum = Rotational(self.transform.layout, self.momentum.magnetic)
+        self.receives = {"velocity": "force"}
+        # The pressure of these terms is that of a moment, which derived fields do not know.
+        self.has = tuple(part for part in self.has if not isinstance(part, Pressure))
 
     def inputs(self, fields: Fields) -> Fields:
         return {**fields, **self.momentum.inputs(fields)}

@@ -113,11 +113,17 @@ def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
     row: Columns = {}
     for part in model.has:
         row |= part.columns(model, fields, Row(time, evaluated, row))
-    if "rate" in row:
+    if "rate" in row and not model.terms:
         return row
-    if "rate" in evaluated.maxima and model.closure is None:
+    if "rate" in evaluated.maxima and model.closure is None and not model.terms:
         return {**row, "rate": model.step_limit.rate(model, evaluated.maxima, fields)}
     return {**row, "rate": fastest(model, fields, time)}
+
+
+def in_every_step(model: Equation) -> bool:
+    """Whether the energy budget is evaluated in every step."""
+    budget = model.budget
+    return budget is not None and not model.terms and not budget.momentary(model)
 
 
 def budget_row(

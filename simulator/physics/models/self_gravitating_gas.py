@@ -14,7 +14,7 @@ masses per volume, the mass of the box is that of a layer of unit depth, and gra
 along z."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -92,6 +92,7 @@ class SelfGravitatingGas(Gas):
     guarded = True
     pushed = "gravity"
     pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
+    receives: Mapping[str, str] = {"momentum": "weight", "density": "source"}
     step_limit = GasLimit()
     budget = GasBudget()
     has = (budget, GasSpectra(), GasTransfers(), GasFields(), GasResolution())
@@ -119,6 +120,27 @@ class SelfGravitatingGas(Gas):
         if absent(self.gravitational_constant):
             return dict(fields)
         return {**fields, "gravity": -self.gradient(self.potential(fields["density"]))}
+
+    @property
+    def diffuses(self) -> Sequence[str]:
+        return ()
+
+    def primitives(self, values: arrays.PointValues) -> arrays.PointValues:
+        return {"density": values["density"], "velocity": values["momentum"] / values["density"]}
+
+    def evolved_rates(
+        self, rates: arrays.PointValues, values: arrays.PointValues
+    ) -> arrays.PointValues:
+        """A source of mass moves with the gas: dm/dt = rho dv/dt + v drho/dt."""
+        if not rates:
+            return {}
+        rho = values["density"]
+        source = rates.get("density", jnp.zeros_like(rho))
+        momentum = source * (values["momentum"] / rho)
+        if "velocity" in rates:
+            momentum = momentum + rho * rates["velocity"]
+        evolved = {"momentum": momentum}
+        return {**evolved, "density": source} if "density" in rates else evolved
 
     def potential(self, density: arrays.SpectralScalar) -> arrays.SpectralScalar:
         """Phi (length^2/time^2)."""
@@ -188,7 +210,10 @@ class SelfGravitatingGas(Gas):
         # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical
         # space must be zero.
         momentum = operators.hermitian(self.transform.layout, force)
-        return {"density": -self.divergence(m), "momentum": momentum}
+        density = -self.divergence(m)
+        if "source" in products:
+            density = density + operators.hermitian(self.transform.layout, products["source"])
+        return {"density": density, "momentum": momentum}
 
     def velocity(self, fields: Fields) -> arrays.SpectralVector:
         """The momentum over the density (length/time)."""

@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from simulator.physics.models.advection import divergence_of_stress
 from simulator.physics.models.equation import Equation, parameters, products_at, with_parameters
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.terms.term import Added, Term
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OverModes, PointValues
 from simulator.spectral.transform import Tree
@@ -37,7 +39,11 @@ def tendency(
     """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
     `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
     evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
-    rates = dict(model.combine(evaluated.products, fields))
+    products, sources = apart(evaluated.products, SOURCE)
+    products, fluxes = apart(products, FLUX)
+    rates = dict(model.combine(products, fields))
+    rates = added(rates, solenoidal_rates(model, sources))
+    rates = added(rates, rates_of_fluxes(model, fluxes))
     maxima = dict(evaluated.maxima)
     if model.pushed is None:
         rates = added(rates, accelerations or {})
@@ -60,10 +66,14 @@ def _evaluated(
     model: Equation, fields: Fields, time: Number, accelerations: Fields, keep: Collection[str]
 ) -> Evaluated:
     kind = type(model)
-    if kind.products is Equation.products and kind.advection is Equation.advection:
+    unstated = kind.products is Equation.products and kind.advection is Equation.advection
+    if unstated and not model.terms:
         return Evaluated({}, {}, {})
-    inputs = model.inputs(fields)
-    numbers = {"equation": parameters(model, fields), "closure": {}, "time": time}
+    inputs = {} if unstated else model.inputs(fields)
+    numbers: dict[str, Any] = {"equation": parameters(model, fields), "closure": {}, "time": time}
+    if model.terms:
+        inputs = with_term_inputs(model, inputs, fields)
+        numbers |= term_numbers(model, time)
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
         numbers["closure"] = model.closure.numbers()
@@ -84,7 +94,80 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
         # Added to the product of the equation, if there is one, so that one transform serves both.
         products = added(products, closure.products(model, values))
         maxima = added(maxima, {"rate": closure.rate(model, values)})
+    for part in parts_of_terms(model, values, points, numbers):
+        sources = {model.receives.get(n, SOURCE + n): s for n, s in part.sources.items()}
+        fluxes = {model.transports.get(n, FLUX + n): f for n, f in part.fluxes.items()}
+        products = added(added(products, sources), fluxes)
+        maxima = added(maxima, {model.step_limit.local: part.rate})
     return Local(products, maxima)
+
+
+# ---- terms
+
+
+SOURCE = "source/"
+"""The beginning of the names of products that are rates of fields by terms."""
+FLUX = "flux/"
+"""The beginning of the names of products that are fluxes of scalars by terms."""
+EVOLVED = "evolved/"
+"""The beginning of the names of inputs that are evolved fields, where an equation has an input of
+another meaning, or none, of the field's name."""
+
+
+def with_term_inputs(model: Equation, inputs: Tree, fields: Fields) -> Tree:
+    """The inputs of an equation, the evolved fields that are not among them, and those of terms."""
+    others = {name: f for name, f in fields.items() if inputs.get(name) is not f}
+    every = {**inputs, **{EVOLVED + name: field for name, field in others.items()}}
+    for term in model.terms:
+        every |= term.inputs(fields)
+    return every
+
+
+def term_numbers(model: Equation, time: Number) -> dict[str, Any]:
+    """The numbers on which terms depend at a point."""
+    return {"time": jnp.asarray(time, jnp.float64), "terms": [t.numbers() for t in model.terms]}
+
+
+def terms_at(model: Equation, numbers: Tree) -> list[Term]:
+    """The terms with these values of traced settings."""
+    stated = zip(model.terms, numbers["terms"], strict=True) if model.terms else ()
+    return [term.with_numbers(own) for term, own in stated]
+
+
+def parts_of_terms(
+    model: Equation, values: PointValues, points: Points, numbers: Tree
+) -> list[Added]:
+    """What each term adds at a point to the rates of the evolved fields."""
+    if not model.terms:
+        return []
+    names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
+    evolved = {n: values[name] for n, name in names.items()}
+    known = model.primitives(evolved)
+    at = (model.transform.grid.seen(points), numbers["time"])
+    parts = [term.at_point(known, values, *at) for term in terms_at(model, numbers)]
+    return [part._replace(sources=model.evolved_rates(part.sources, evolved)) for part in parts]
+
+
+def rates_of_fluxes(model: Equation, fluxes: Fields) -> Fields:
+    """Minus the divergence of fluxes, by field."""
+    layout = model.transform.layout
+    vectors = {n: f for n, f in fluxes.items() if model.shapes[n]}
+    rates = {n: -model.divergence(f) for n, f in fluxes.items() if n not in vectors}
+    return {**rates, **{n: -divergence_of_stress(layout, f) for n, f in vectors.items()}}
+
+
+def solenoidal_rates(model: Equation, rates: Fields) -> Fields:
+    """The rates, without the divergence of those of solenoidal fields."""
+    return {n: model.project(f) if n in model.solenoidal else f for n, f in rates.items()}
+
+
+def apart(products: Tree, start: str) -> tuple[Tree, Fields]:
+    """The products whose names do not begin with `start`, and those whose names do, by what
+    follows."""
+    if not any(name.startswith(start) for name in products):
+        return products, {}
+    named = {n[len(start) :]: p for n, p in products.items() if n.startswith(start)}
+    return {n: p for n, p in products.items() if not n.startswith(start)}, named
 
 
 def added(

@@ -29,7 +29,7 @@ class Budget(Observable[Model]):
     """The energy budget of an equation."""
 
     def momentary(self, model: Model) -> bool:
-        """Whether the budget is evaluated only for rows of output. Otherwise it is evaluated in
+        """Whether the budget is evaluated only for rows of output, as always with terms. Otherwise it is evaluated in
         every step, which needs a budget of spectral fields only."""
         return False
 

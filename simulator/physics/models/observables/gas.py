@@ -139,15 +139,29 @@ class GasBudget(Budget[Gas]):
             "rate": model.step_limit.rate(model, row.moments.maxima, fields),
         }
 
+    def balance(self, model: Gas, fields: Fields) -> Balance:
+        wanted = self.moments(model, fields)
+        assert wanted.at_point is not None
+        moments = model.transform.evaluate(wanted.inputs, wanted.at_point, wanted.parameters)
+        columns = self.columns(model, fields, Row(jnp.float64(0), moments))
+        return self._balance(model, fields, columns)
+
+    def _balance(self, model: Gas, fields: Fields, columns: Columns) -> Balance:
+        momentum = model.transform.layout.at_zero(fields["momentum"]).real
+        production = sum(a * p for a, p in zip(model.pull, momentum, strict=True))
+        return Balance(columns["energy"], production, columns["dissipation"])
+
     def row(
         self,
         model: Gas,
         fields: Fields,
         time: Number,
         accelerations: Fields | None,
-    ) -> BudgetRow:
+    ) -> BudgetRow | None:
         """One evaluation at the points gives the diagnostics, the rates of the fields and the
-        change of energy."""
+        change of energy; with terms `outputs.budget_row` does."""
+        if model.terms:
+            return None
         layout = model.transform.layout
         wanted = self.moments(model, fields)
         inputs = model.inputs(fields)
@@ -171,10 +185,7 @@ class GasBudget(Budget[Gas]):
         moved = layout.inner(moments.products["velocity"], rates["momentum"]).sum()
         change = moved + moments.means["heating"]
         change = change + layout.inner(rates["density"], model.potential(fields["density"]))
-        momentum = layout.at_zero(fields["momentum"]).real
-        production = sum(a * p for a, p in zip(model.pull, momentum, strict=True))
-        balance = Balance(columns["energy"], production, columns["dissipation"])
-        return BudgetRow(columns, change, balance)
+        return BudgetRow(columns, change, self._balance(model, fields, columns))
 
 
 def has_virial(model: Gas) -> bool:

@@ -1,0 +1,87 @@
+"""A term that a function of a user's file gives."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.physics.models.limits import damping_limit
+from simulator.physics.terms.shapes import Coordinates
+from simulator.physics.terms.term import Added, Extended, Term, TermSettings
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.settings import NonNegative, PythonFile
+from simulator.spectral.arrays import Number, PointValues
+
+
+class PythonTermSettings(TermSettings):
+    kind: Literal["python"] = "python"
+    path: PythonFile
+    """A Python file; the run copies the file and executes the copy."""
+    function: str
+    """function(values, points, time, **parameters) gives the rates of fields at a point, by field.
+    `values` are the fields by name, `points` the coordinates along the axes of the grid."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+    rate: NonNegative = 0.0
+    """The largest rate (1/time) at which the term changes a field, which dt resolves; with 0 the
+    term does not limit dt."""
+
+
+class PythonTerm(Term):
+    """The rates of fields at a point as a function of the fields there, of place and time."""
+
+    Settings = PythonTermSettings
+
+    def __init__(self, settings: PythonTermSettings, model: Extended, files: UserFiles):
+        super().__init__(settings, model, files)
+        self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
+        real = self.transform.dtype
+        kind = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
+        values = {n: jax.ShapeDtypeStruct((*s, *POINTS), kind) for n, s in self.shapes.items()}
+        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
+        points = self.grid.seen([jax.ShapeDtypeStruct(shape, real) for shape in axes])
+        time = jax.ShapeDtypeStruct((), jnp.float64)
+        self.acts_on = tuple(jax.eval_shape(self._rates, values, points, time))
+        for name in self.acts_on:
+            self.check_field("function", name)
+        traced = jax.make_jaxpr(self._rates)(values, points, time)
+        self._function.check_pointwise(traced, "a term works point by point")
+
+    def _rates(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
+        function = replace(self._function, parameters=self.settings.parameters)
+        rates = function(dict(values), tuple(points), time)
+        if not isinstance(rates, Mapping) or not rates:
+            raise function.refused(f"a dict of rates by field is needed, not {rates!r}")
+        return {name: self._shaped(function, name, rate, values) for name, rate in rates.items()}
+
+    def _shaped(
+        self, function: UserFunction, name: str, rate: Any, values: PointValues
+    ) -> jax.Array:
+        """The rate of a field with the shape and type of the field's values."""
+        if name not in self.shapes:
+            raise function.refused(
+                f"returned {name!r}; a term of this model acts on {', '.join(self.shapes)}"
+            )
+        value = values[name]
+        lead = self.shapes[name]
+        try:
+            if lead:
+                if len(rate) != lead[0]:
+                    raise ValueError(f"{lead[0]} components are needed, not {len(rate)}")
+                parts = [jnp.broadcast_to(jnp.asarray(part), value.shape[1:]) for part in rate]
+                rate = jnp.stack(parts)
+            array = jnp.broadcast_to(jnp.asarray(rate), value.shape)
+        except (TypeError, ValueError) as error:
+            raise function.refused(f"{name}: {error}") from None
+        if jnp.iscomplexobj(array) and not jnp.iscomplexobj(value):
+            raise function.refused(f"{name} is complex; real values are needed")
+        return array.astype(value.dtype)
+
+    def at_point(
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
+    ) -> Added:
+        rate = jnp.full((1, 1, 1), 1, self.transform.dtype) * self.settings.rate
+        return Added(self._rates(values, points, time), damping_limit(self.grid, rate))

@@ -1,0 +1,275 @@
+"""Relaxation towards a target within a mask: bodies in the flow, sponges, inflows, nudging."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from pydantic import Discriminator, Field, Tag
+
+from simulator.errors import UserError
+from simulator.physics.models.limits import damping_limit
+from simulator.physics.terms.formula import Formula, formula_value
+from simulator.physics.terms.shapes import (
+    Coordinates,
+    CylinderSettings,
+    MaskSettings,
+    PythonMaskSettings,
+    ShapeSettings,
+    SphereSettings,
+    UnionSettings,
+    from_nearest,
+)
+from simulator.physics.terms.term import Added, Extended, Term, TermSettings, prefixed
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.settings import Positive, PythonFile, Settings
+from simulator.spectral.arrays import Number, OverPoints, PointValues
+from simulator.spectral.grid import AXES
+
+BODY = "body"
+
+
+class PythonTargetSettings(Settings):
+    path: PythonFile
+    """A Python file; the run copies the file and executes the copy."""
+    function: str
+    """function(x, y, z, t, **parameters) gives the values of the field, of a vector a component for
+    each axis; in two dimensions function(x, y, t, ...)."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+def _branch(value: object) -> str:
+    if isinstance(value, Mapping | PythonTargetSettings):
+        return "a function"
+    if isinstance(value, list | tuple):
+        return "components"
+    return "a body" if value == BODY else "a formula"
+
+
+Target = Annotated[
+    Annotated[PythonTargetSettings, Tag("a function")]
+    | Annotated[tuple[Formula, ...], Field(min_length=1, max_length=3), Tag("components")]
+    | Annotated[Literal["body"], Tag("a body")]
+    | Annotated[Formula, Tag("a formula")],
+    Discriminator(_branch),
+]
+"""A function of a Python file; `body`: the velocity of the mask's shape; numbers or formulas."""
+
+
+class CoefficientSettings(Settings):
+    """The scales of drag and lift coefficients."""
+
+    velocity: Positive
+    """U of the force divided by U^2 A / 2."""
+    length: Positive
+    """L of the area A: L in a plane, L times the length of a cylinder, pi L^2 / 4 of a sphere, else
+    L^2."""
+    direction: Literal["x", "y", "z"] = "x"
+    """The direction of the flow, in which drag is positive; lift is along the other axes."""
+
+
+class RelaxSettings(TermSettings):
+    kind: Literal["relax"] = "relax"
+    target: Annotated[dict[str, Target], Field(min_length=1)]
+    """The values to which fields relax, by field: a number or a formula of x, y, z and t, of a
+    vector one for each axis; `body` for the velocity of the mask's shape; {path, function,
+    parameters} of a Python function."""
+    relaxation_time: Positive
+    """tau of -(u - target) chi / tau; of a body the eta of volume penalisation."""
+    mask: MaskSettings | None = None
+    """Where the term acts, chi; by default everywhere."""
+    forces: bool = False
+    """Columns with the force and the torque of the fluid on the body."""
+    coefficients: CoefficientSettings | None = None
+    """Columns with drag and lift coefficients of the body, in addition to force and torque."""
+
+
+class Relax(Term):
+    """-(u - target) chi(x, t) / tau.
+
+    A body in the flow by volume penalisation: Angot, Bruneau & Fabrie, Numer. Math. 81, 497 (1999);
+    Engels, Kolomenskiy, Schneider & Sesterhenn, J. Comput. Phys. 281, 96 (2015). The term is
+    explicit, and dt resolves its rate chi / tau."""
+
+    Settings = RelaxSettings
+
+    def __init__(self, settings: RelaxSettings, model: Extended, files: UserFiles):
+        super().__init__(settings, model, files)
+        self.acts_on = tuple(settings.target)
+        self._functions = {}
+        if isinstance(settings.mask, PythonMaskSettings):
+            self._functions["mask"] = UserFunction.of(
+                files, settings.mask, "the coordinates", "mask: "
+            )
+        elif settings.mask is not None:
+            with prefixed("mask"):
+                settings.mask.check(self.grid)
+        for name, target in settings.target.items():
+            self.check_field("target", name)
+            if isinstance(target, PythonTargetSettings):
+                key = f"target.{name}: "
+                self._functions[name] = UserFunction.of(files, target, "the coordinates", key)
+            elif target == BODY:
+                self._check_body(name)
+        if self._measures_forces and "velocity" not in settings.target:
+            key = "forces" if settings.coefficients is None else "coefficients"
+            raise UserError(f"{key}: needs a target for velocity; leave the key out")
+        if settings.coefficients is not None:
+            axis = settings.coefficients.direction
+            if self.grid.planar and axis == "z":
+                raise UserError("coefficients.direction: the plane has the axes x and y")
+        self._trace()
+
+    def _check_body(self, name: str) -> None:
+        if name != "velocity" or not isinstance(self.settings.mask, ShapeSettings):
+            takes = "body is the velocity of a mask that is one shape"
+            raise UserError(f"target.{name}: {takes}; give numbers or a function")
+
+    def _trace(self) -> None:
+        """Raises UserError for functions and formulas that cannot be evaluated at points."""
+        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
+        dtype = self.transform.dtype
+        every = [jax.ShapeDtypeStruct(shape, dtype) for shape in axes]
+        points = self.grid.seen(every)
+        time = jax.ShapeDtypeStruct((), jnp.float64)
+        functions = {"mask": lambda p, t: self.mask(p, t)}
+        functions |= {n: lambda p, t, n=n: self.target(n, p, t) for n in self.acts_on}
+        for name, function in functions.items():
+            traced = jax.make_jaxpr(function)(points, time)
+            if name in self._functions:
+                self._functions[name].check_pointwise(traced, "it works point by point")
+
+    def mask(self, points: Coordinates, time: Number) -> OverPoints:
+        """chi at a point."""
+        mask = self.settings.mask
+        if mask is None:
+            return jnp.ones((1, 1, 1), self.transform.dtype)
+        if not isinstance(mask, PythonMaskSettings):
+            return mask.chi(self.grid, points, time)
+        function = replace(self._functions["mask"], parameters=mask.parameters)
+        return self._scalar(function, function(*points, time), points)
+
+    def _scalar(self, function: UserFunction, value: Any, points: Coordinates) -> jax.Array:
+        shape = np.broadcast_shapes(*(p.shape for p in points))
+        try:
+            array = jnp.broadcast_to(jnp.asarray(value), shape)
+        except (TypeError, ValueError) as error:
+            raise function.refused(str(error)) from None
+        if jnp.iscomplexobj(array) and self.transform.layout.real:
+            raise function.refused("gives complex values; real values are needed")
+        dtype = self.transform.dtype
+        return array.astype(jnp.result_type(dtype, 1j) if jnp.iscomplexobj(array) else dtype)
+
+    def target(self, name: str, points: Coordinates, time: Number) -> list[jax.Array]:
+        """The components of the target of a field at a point; of a scalar one."""
+        target = self.settings.target[name]
+        lead = self.shapes[name]
+        count = lead[0] if lead else 1
+        if isinstance(target, PythonTargetSettings):
+            function = replace(self._functions[name], parameters=target.parameters)
+            value = function(*points, time)
+            parts = tuple(value) if lead else (value,)
+            if len(parts) != count:
+                raise function.refused(f"gave {len(parts)} components; {count} are needed")
+            return [self._scalar(function, part, points) for part in parts]
+        if isinstance(target, str) and target == BODY:
+            return self.settings.mask.velocity(self.grid, points, time)
+        parts = target if isinstance(target, tuple) else (target,)
+        if len(parts) != count or isinstance(target, tuple) != bool(lead):
+            needed = f"{count} numbers or formulas are" if lead else "a number or a formula is"
+            raise UserError(f"target.{name}: {needed} needed for this field")
+        try:
+            values = [formula_value(part, points, time) for part in parts]
+        except ValueError as error:
+            raise UserError(f"target.{name}: {error}") from None
+        return [value.astype(self.transform.dtype) for value in values]
+
+    def at_point(
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
+    ) -> Added:
+        # Once: XLA would compute the mask again for every component.
+        rate = lax.optimization_barrier(self.mask(points, time) / self.settings.relaxation_time)
+        sources = {}
+        for name in self.acts_on:
+            target = self.target(name, points, time)
+            value = values[name]
+            if self.shapes[name]:
+                parts = [rate * (t - v) for v, t in zip(value, target, strict=True)]
+                sources[name] = jnp.stack(parts)
+            else:
+                sources[name] = rate * (target[0] - value)
+        return Added(sources, damping_limit(self.grid, rate))
+
+    # ---- the force on a body
+
+    @property
+    def _measures_forces(self) -> bool:
+        return self.settings.forces or self.settings.coefficients is not None
+
+    def integrands(
+        self, momentum: jax.Array | None, points: Coordinates, time: Number
+    ) -> PointValues:
+        """The force of the fluid on the body, which is minus that of the term, and its torque about
+        the centre of the mask."""
+        if not self._measures_forces or momentum is None:
+            return {}
+        name = self.settings.name
+        force = [-component for component in momentum]
+        r = from_nearest(self.grid, points, self._middle(time))
+        columns = {f"force_{name}_{axis}": f for axis, f in zip(AXES, force, strict=False)}
+        if len(force) == 2:
+            return {**columns, f"torque_{name}": r[0] * force[1] - r[1] * force[0]}
+        for i, axis in enumerate(AXES):
+            a, b = (i + 1) % 3, (i + 2) % 3
+            columns[f"torque_{name}_{axis}"] = r[a] * force[b] - r[b] * force[a]
+        return columns
+
+    def _middle(self, time: Number) -> Sequence[Number]:
+        mask = self.settings.mask
+        if isinstance(mask, ShapeSettings | UnionSettings):
+            return mask.middle(self.grid, time)
+        return [jnp.float64(length / 2) for length in self.grid.seen(self.grid.box)]
+
+    def columns(self, integrals: Mapping[str, Number]) -> dict[str, Number]:
+        scales = self.settings.coefficients
+        if scales is None or not integrals:
+            return dict(integrals)
+        name = self.settings.name
+        pressure = 0.5 * scales.velocity**2 * self._area(scales.length)
+        axes = AXES[: len(self.grid.axes)]
+        others = [axis for axis in axes if axis != scales.direction]
+        along = {f"drag_{name}": scales.direction}
+        along |= {f"lift_{name}" if len(others) == 1 else f"lift_{name}_{a}": a for a in others}
+        ratios = {c: integrals[f"force_{name}_{axis}"] / pressure for c, axis in along.items()}
+        return {**integrals, **ratios}
+
+    def _area(self, length: Any) -> Any:
+        if self.grid.planar:
+            return length
+        match self.settings.mask:
+            case CylinderSettings(axis=axis):
+                return length * self.grid.box[AXES.index(axis)]
+            case SphereSettings():
+                return np.pi / 4 * length**2
+        return length**2
+
+    def check_start(self, time: float) -> None:
+        """Raises UserError, beginning with the key, for a mask with values outside of [0, 1]."""
+        if not isinstance(self.settings.mask, PythonMaskSettings):
+            return
+        physical = self.transform.physical
+
+        def extremes() -> tuple[Number, Number]:
+            points = physical.coordinates(self.transform.dtype)
+            chi = self.mask(self.grid.seen(points), jnp.float64(time))
+            chi = physical.constrain(jnp.broadcast_to(chi, physical.shape))
+            return physical.min(chi), physical.max(chi)
+
+        low, high = (float(number) for number in jax.jit(extremes)())
+        if not (low >= 0 and high <= 1):
+            values = f"its values lie between {low:g} and {high:g} at the start"
+            raise UserError(f"mask: {values}; they have to lie in [0, 1]")

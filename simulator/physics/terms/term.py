@@ -1,0 +1,132 @@
+"""The contract of a term that is added to an equation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+
+import jax
+from pydantic import AfterValidator
+
+from simulator.errors import UserError, did_you_mean, shown
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.names import free_name
+from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.user_function import UserFiles
+from simulator.settings import Settings, walk, with_value
+from simulator.spectral import Grid, Transform
+from simulator.spectral.arrays import Number, OverPoints, PointValues
+
+
+class Extended(Protocol):
+    """An equation to which terms are added."""
+
+    transform: Transform
+    initial_shapes: Mapping[str, tuple[int, ...]]
+    unforced: str | None
+    transported: Sequence[TransportedScalar]
+
+    @property
+    def diffuses(self) -> Sequence[str]: ...
+
+
+def _term_name(name: str) -> str:
+    if not free_name(name):
+        raise ValueError(
+            f"{shown(name)} cannot name a term, whose columns end with it; e.g. cylinder"
+        )
+    return name
+
+
+class TermSettings(Settings):
+    """Keys of every term."""
+
+    name: Annotated[str, AfterValidator(_term_name)]
+    """Name of the term, with which its columns end: `power_NAME`."""
+
+
+class Added(NamedTuple):
+    """What a term adds at a point, by field."""
+
+    sources: PointValues
+    """Rates (field/time)."""
+    rate: OverPoints | float
+    """The rate (1/time) of the term that dt has to resolve."""
+    fluxes: PointValues = {}  # noqa: RUF012
+    """Minus their divergence is a rate, too: of a scalar a vector, of a velocity a stress as in
+    `advection.stress_without_trace`."""
+
+
+class Term:
+    """A further term of an equation at a point: a function of the fields there, of place and time.
+
+    It knows the fields of an initial condition (`initial_shapes`): for a gas density and velocity,
+    else the evolved fields. `__init__` raises UserError, beginning with the key, if it cannot act
+    on the model."""
+
+    Settings: ClassVar[type[Settings]]
+    acts_on: Sequence[str] = ()
+    """The fields that have `sources`."""
+
+    def __init__(self, settings: Any, model: Extended, files: UserFiles) -> None:
+        """`files` opens the user's files."""
+        self.settings = settings
+        self.transform = model.transform
+        self.grid: Grid = model.transform.grid
+        self.shapes = model.initial_shapes
+        self._unforced = model.unforced
+
+    def numbers(self) -> dict[str, jax.Array]:
+        """The settings that are traced, because a run is differentiated by them or they vary within
+        an ensemble, by key: pointwise functions must not close over them."""
+        return {key: item for key, item, _ in walk(self.settings) if isinstance(item, jax.Array)}
+
+    def with_numbers(self, numbers: Mapping[str, jax.Array]) -> Self:
+        """A copy with these values of settings."""
+        other = copy(self)
+        for key, value in numbers.items():
+            other.settings = with_value(other.settings, key, value)
+        return other
+
+    def inputs(self, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values the term needs."""
+        return {}
+
+    def at_point(
+        self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
+    ) -> Added:
+        """What the term adds at a point. `values` are those of the fields that terms know, `inputs`
+        those of `inputs`; `points` has a coordinate for each axis of the grid."""
+        raise TypeError(f"{type(self).__name__} does not define at_point")
+
+    def integrands(
+        self, momentum: jax.Array | None, points: Sequence[OverPoints], time: Number
+    ) -> PointValues:
+        """The values at a point whose integrals over the box are columns, by column; `momentum` is
+        the force per volume of the term on the fluid."""
+        return {}
+
+    def columns(self, integrals: Mapping[str, Number]) -> dict[str, Number]:
+        """Columns of `diagnostics.csv` from the integrals of `integrands`."""
+        return dict(integrals)
+
+    def check_start(self, time: float) -> None:
+        """Raises UserError, beginning with the key, for values at the start that no run can use."""
+
+    def check_field(self, key: str, name: str) -> None:
+        """Raises UserError, beginning with `key`, unless a term can act on the field `name`."""
+        if name not in self.shapes:
+            meant = did_you_mean(name, self.shapes)
+            known = f"a term of this model acts on {', '.join(self.shapes)}"
+            raise UserError(f"{key}: unknown field {name!r}{meant} {known}")
+        if name == "velocity" and self._unforced is not None:
+            raise UserError(f"{key}: velocity {self._unforced}")
+
+
+@contextmanager
+def prefixed(key: str) -> Iterator[None]:
+    """Adds the key of the block to errors `KEY: MESSAGE` about a key in it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{key}.{error}") from None

@@ -1,0 +1,173 @@
+"""Viscosities and diffusivities that depend on place, time and the flow."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Discriminator, Field, Tag
+
+from simulator.errors import UserError
+from simulator.physics.models.advection import stress_pairs
+from simulator.physics.models.closures import diffusive_rate
+from simulator.physics.models.fields import Fields, constant
+from simulator.physics.terms.formula import Formula, formula_value
+from simulator.physics.terms.shapes import Coordinates
+from simulator.physics.terms.term import Added, Extended, Term, TermSettings
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.settings import PythonFile, Settings
+from simulator.spectral.arrays import Number, PointValues
+from simulator.spectral.operators import gradient, root, wavenumbers
+
+
+class PythonCoefficientSettings(Settings):
+    path: PythonFile
+    """A Python file; the run copies the file and executes the copy."""
+    function: str
+    """function(values, points, time, **parameters) gives the coefficient at a point, length^2 /
+    time. `values` are the fields by name and, for the velocity, `shear_rate`."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+Coefficient = Annotated[
+    Annotated[PythonCoefficientSettings, Tag("a function")] | Annotated[Formula, Tag("a formula")],
+    Discriminator(
+        lambda value: (
+            "a function" if isinstance(value, Mapping | PythonCoefficientSettings) else "a formula"
+        )
+    ),
+]
+
+
+class ViscositySettings(TermSettings):
+    kind: Literal["viscosity"] = "viscosity"
+    coefficients: Annotated[dict[str, Coefficient], Field(min_length=1)]
+    """By field, the viscosity of the velocity or the diffusivity of a scalar (length^2 / time), in
+    addition to the constant one of the model: a number or a formula of x, y, z and t, or {path,
+    function, parameters} of a Python function of (values, points, time)."""
+
+
+class Viscosity(Term):
+    """div(2 nu S) of the velocity with its strain S, and div(D grad(theta + G . x)) of a scalar.
+
+    The term is explicit, and dt resolves its rate."""
+
+    Settings = ViscositySettings
+
+    def __init__(self, settings: ViscositySettings, model: Extended, files: UserFiles):
+        super().__init__(settings, model, files)
+        self._gradients = {s.name: s.mean_gradient for s in model.transported}
+        self._functions = {}
+        for name, coefficient in settings.coefficients.items():
+            key = f"coefficients.{name}: "
+            if name not in model.diffuses:
+                known = ", ".join(model.diffuses) or "none"
+                raise UserError(f"{key}no field with a viscosity or diffusivity; those are {known}")
+            self.check_field("coefficients", name)
+            if isinstance(coefficient, PythonCoefficientSettings):
+                words = "values and coordinates"
+                self._functions[name] = UserFunction.of(files, coefficient, words, key)
+            self._trace(name)
+
+    def _trace(self, name: str) -> None:
+        """Raises UserError for a coefficient that cannot be evaluated at points."""
+        dtype = self.transform.dtype
+        shapes = {**self.shapes, "shear_rate": ()} if name == "velocity" else self.shapes
+        values = {n: jax.ShapeDtypeStruct((*s, *POINTS), dtype) for n, s in shapes.items()}
+        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
+        points = self.grid.seen([jax.ShapeDtypeStruct(shape, dtype) for shape in axes])
+        time = jax.ShapeDtypeStruct((), jnp.float64)
+        traced = jax.make_jaxpr(lambda *a: self.coefficient(name, *a))(values, points, time)
+        if name in self._functions:
+            self._functions[name].check_pointwise(traced, "it works point by point")
+
+    def coefficient(
+        self, name: str, values: PointValues, points: Coordinates, time: Number
+    ) -> jax.Array:
+        """The viscosity or diffusivity of a field at a point."""
+        coefficient = self.settings.coefficients[name]
+        dtype = self.transform.dtype
+        if not isinstance(coefficient, PythonCoefficientSettings):
+            try:
+                return formula_value(coefficient, points, time).astype(dtype)
+            except ValueError as error:
+                raise UserError(f"coefficients.{name}: {error}") from None
+        function = replace(self._functions[name], parameters=coefficient.parameters)
+        value = function(dict(values), tuple(points), time)
+        shape = np.broadcast_shapes(*(p.shape for p in points))
+        try:
+            array = jnp.broadcast_to(jnp.asarray(value), shape)
+        except (TypeError, ValueError) as error:
+            raise function.refused(str(error)) from None
+        if jnp.iscomplexobj(array):
+            raise function.refused("gives complex values; real values are needed")
+        return array.astype(dtype)
+
+    def inputs(self, fields: Fields) -> Fields:
+        inputs = {}
+        layout = self.transform.layout
+        for name in self.settings.coefficients:
+            if name == "velocity":
+                u = fields[name]
+                k = wavenumbers(layout, u.real.dtype)
+                pairs = stress_pairs(len(k))
+                inputs["strain"] = 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
+            else:
+                inputs[f"gradient/{name}"] = gradient(layout, fields[name])
+        return inputs
+
+    def at_point(
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
+    ) -> Added:
+        """dt resolves the largest coefficient, and twice that of a function, which may grow with
+        the gradients that it damps."""
+        fluxes = {}
+        largest = jnp.zeros((1, 1, 1), self.transform.dtype)
+        for name in self.settings.coefficients:
+            known = dict(values)
+            if name == "velocity":
+                strain, last = _strain(inputs["strain"])
+                known["shear_rate"] = _shear_rate(strain, last)
+                diagonal = [part - last if i == j else part for (i, j), part in strain.items()]
+                slope = 2 * jnp.stack(diagonal)
+            else:
+                slope = inputs[f"gradient/{name}"]
+                if name in self._gradients:
+                    slope = slope + constant(self._gradients[name], slope.dtype)
+            coefficient = self.coefficient(name, known, points, time)
+            fluxes[name] = -coefficient * slope
+            factor = 2 if name in self._functions else 1
+            largest = jnp.maximum(largest, factor * coefficient)
+        return Added({}, diffusive_rate(self.grid, largest), fluxes)
+
+    def check_start(self, time: float) -> None:
+        """Refuses formulas with negative values at the start, which make the flow unstable."""
+        physical = self.transform.physical
+        for name in self.settings.coefficients.keys() - self._functions.keys():
+
+            def least(name: str = name) -> Number:
+                points = self.grid.seen(physical.coordinates(self.transform.dtype))
+                value = self.coefficient(name, {}, points, jnp.float64(time))
+                return physical.min(physical.constrain(jnp.broadcast_to(value, physical.shape)))
+
+            if (low := float(jax.jit(least)())) < 0 or math.isnan(low):
+                problem = f"is {low:g} somewhere at the start; it has to be at least 0"
+                raise UserError(f"coefficients.{name}: {problem}")
+
+
+def _strain(components: jax.Array) -> tuple[dict[tuple[int, int], jax.Array], jax.Array]:
+    """S by pairs of axes, without the last diagonal component, and that component."""
+    dimensions = {2: 2, 5: 3}[len(components)]
+    strain = dict(zip(stress_pairs(dimensions), components, strict=True))
+    last = -sum(part for (i, j), part in strain.items() if i == j)
+    return strain, jnp.asarray(last)
+
+
+def _shear_rate(strain: Mapping[tuple[int, int], jax.Array], last: jax.Array) -> jax.Array:
+    """sqrt(2 S_ij S_ij)."""
+    squares = [(1 if i == j else 2) * part**2 for (i, j), part in strain.items()]
+    return root(2 * (sum(squares) + last**2))

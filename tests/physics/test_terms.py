@@ -1,0 +1,395 @@
+"""Terms that are added to an equation: relaxation within masks, and functions of users."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flow_support import compiled_step, flow, last, marched, measured, values
+from numpy.testing import assert_allclose
+
+from simulator import Simulation, differentiate, load_config
+from simulator.errors import UserError
+from simulator.physics.models.tendency import tendency
+
+RANDOM = {"kind": "random", "peak": 2, "energy": 0.5}
+DISC = {"kind": "cylinder", "center": [2, 3], "radius": 1.1}
+BODY = {
+    "name": "body",
+    "kind": "relax",
+    "target": {"velocity": "body"},
+    "relaxation_time": 0.1,
+    "mask": {"kind": "sphere", "center": ["3 + 0.1*t", 3, 3], "radius": 1.2, "angle": "0.3*t"},
+    "forces": True,
+}
+CODE = """
+import jax.numpy as jnp
+from simulator.equations import Equation, Field
+
+def inside(x, y, z, t, radius=1.0):
+    return jnp.where((x - 3) ** 2 + (y - 3) ** 2 + 0 * z < radius**2, 1.0, 0.0)
+
+def too_large(x, y, z, t):
+    return 1.5 * inside(x, y, z, t)
+
+def squared_sine(x, y, z, t):
+    return jnp.sin(x) ** 2 + 0 * y * z
+
+def wind(x, y, z, t, speed):
+    return speed * jnp.sin(y + t), 0, 0
+
+def damped(values, points, time, strength):
+    x, y, z = points
+    return {"velocity": -strength * jnp.sin(x) ** 2 * values["velocity"]}
+
+def thinned(values, points, time):
+    return 0.05 / (1 + values["shear_rate"])
+
+def mixing(values, points, time):
+    return {"velocity": values["velocity"] - values["velocity"].mean()}
+
+def unknown(values, points, time):
+    return {"temperature": 0.0}
+
+def burnt(values, points, time):
+    return {"u": -jnp.cos(points[0]) ** 2 * values["u"] * (1 + 0.1 * time)}
+
+class Heat(Equation):
+    evolved = ("u", Field("w", vector=True, solenoidal=True))
+
+    def linear(self):
+        return {"u": -0.1 * self.k_squared}
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(CODE)
+    return str(path)
+
+
+def relax(name="term", tau=0.2, mask=None, **target):
+    keys = {"name": name, "kind": "relax", "target": target, "relaxation_time": tau}
+    return keys if mask is None else {**keys, "mask": mask}
+
+
+def thinning(code):
+    """A viscosity that falls with the shear rate."""
+    coefficients = {"velocity": {"path": code, "function": "thinned"}}
+    return {"name": "term", "kind": "viscosity", "coefficients": coefficients}
+
+
+DYE = [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1, 0, 0]}]
+DAMPED = {"name": "damped", "kind": "python", "function": "damped", "parameters": {"strength": 2}}
+MODELS = {
+    "navier_stokes": {"kind": "navier_stokes", "viscosity": 0.02, "scalars": DYE},
+    "boussinesq": {
+        "kind": "boussinesq",
+        "viscosity": 0.02,
+        "diffusivity": 0.01,
+        "stratification": 1,
+    },
+    "mhd": {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02},
+}
+FURTHER = {
+    "navier_stokes": {"dye": "sin(x)*cos(t)"},
+    "boussinesq": {"buoyancy": "0.1*sin(z)"},
+    "mhd": {"magnetic": [0, "0.1*sin(x)", 0.2]},
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_energy_budget_closes_with_any_list_of_terms_and_a_forcing(kind, code):
+    initial = RANDOM | ({"magnetic": {"energy": 0.1, "peak": 2}} if kind == "mhd" else {})
+    sponge = {"kind": "half_space", "axis": "x", "above": 5, "smoothing": 1}
+    simulation = flow(
+        *(12, 12, 12),
+        initial=initial,
+        model=MODELS[kind],
+        terms=[
+            BODY,
+            relax("sponge", mask=sponge, **FURTHER[kind]),
+            {**DAMPED, "path": code},
+            {**thinning(code), "name": "thin"},
+        ],
+        forcing={"kind": "linear", "coefficient": 0.2},
+    )
+    rows = [measured(simulation, state) for state in marched(simulation, 0.02, 3)]
+    assert all(abs(row["budget_residual"]) < 1e-10 for row in rows)
+    for row in rows:
+        assert row["power_body"] < 0 and row["power_damped"] < 0 and row["power_thin"] < 0
+    # The scalar of navier_stokes has no part in the energy.
+    assert (rows[-1]["power_sponge"] == 0) == (kind == "navier_stokes")
+
+
+def test_the_budget_of_gas_closes_to_its_truncation_with_a_sponge_of_mass_and_momentum():
+    """Aliasing of the quotients is the residual without terms, too; here it is 1e-5."""
+    gas = {"kind": "self_gravitating_gas", "sound_speed": 2, "viscosity": 0.3}
+    gas |= {"gravitational_constant": 0.1, "background_density": 1.0, "max_edge_energy": 1}
+    residuals = []
+    for terms in (
+        [],
+        [relax("sponge", mask={**DISC, "smoothing": 1}, density=1.1, velocity=[1, 0])],
+    ):
+        start = {"kind": "jeans_wave", "amplitude": 0.05, "density": 1.0}
+        simulation = flow(24, 24, initial=start, model=gas, terms=terms)
+        row = measured(simulation, last(marched(simulation, 0.01, 3)))
+        residuals.append(abs(row["budget_residual"]))
+    assert row["power_sponge"] > 0
+    assert residuals[1] < 1e-5
+
+
+def test_an_equation_without_a_budget_has_the_power_of_half_the_mean_squares(code):
+    """d<u^2 + w^2>/2 dt of the terms alone, from the rates of the fields."""
+    model = {"kind": "python", "path": code, "equation": "Heat"}
+    initial = {"kind": "random", "fields": {n: {"variance": 1, "peak": 2} for n in ("u", "w")}}
+    burnt = {"name": "burnt", "kind": "python", "path": code, "function": "burnt"}
+    terms = [burnt, relax("wind", w=[1, "sin(x)", 0])]
+    simulation = flow(
+        8, 8, 8, initial=initial, model=model, terms=terms, time={"stop": 1, "dt": 0.1}
+    )
+    state = simulation.state
+    row = measured(simulation, state)
+    rates, _ = jax.jit(lambda s: tendency(simulation.model, s.fields, s.time))(state)
+    inner = simulation.transform.layout.inner
+    gained = sum(float(inner(state.fields[n], rates[n]).sum()) for n in ("u", "w"))
+    assert row["power_burnt"] + row["power_wind"] == pytest.approx(gained, rel=1e-12)
+    divergence = simulation.model.divergence(rates["w"])
+    assert abs(divergence).max() < 1e-14
+
+
+def test_relaxation_everywhere_is_the_exponential():
+    """u = u_0 + (u(0) - u_0) exp(-t / tau) to RK4's (dt / tau)^5 / 120 a step; the mean flow carries
+    the Beltrami flow along, to (k U dt)^5 / 120 with k U + k u < 4: 1e-7 in 10 steps."""
+    start = {"kind": "abc"}
+    simulation = flow(8, 8, 8, initial=start, terms=[relax(tau=0.5, velocity=[1, "0*x", 0])])
+    final = values(simulation, last(marched(simulation, 0.02, 10)))
+    first = values(simulation, simulation.state)
+    target = np.reshape([1.0, 0, 0], (3, 1, 1, 1))
+    decay = np.exp(-0.2 / 0.5)
+    mean = target + (first.mean((1, 2, 3), keepdims=True) - target) * decay
+    assert_allclose(final.mean((1, 2, 3)), mean.ravel(), atol=1e-9)
+    fluctuation = final - final.mean((1, 2, 3), keepdims=True)
+    assert_allclose((fluctuation**2).mean(), (first**2).mean() * decay**2, rtol=1e-7)
+
+
+def test_the_force_on_a_body_is_the_momentum_that_the_fluid_loses():
+    simulation = flow(16, 16, initial={"kind": "taylor_green"}, terms=[
+        {**relax("disc", mask=DISC, velocity="body"), "coefficients": {"velocity": 2, "length": 2.2}},
+        relax("wind", velocity=[0.3, 0.1]),
+    ])  # fmt: skip
+    state = last(marched(simulation, 0.02, 2))
+    row = measured(simulation, state)
+    rates, _ = jax.jit(lambda s: tendency(simulation.model, s.fields, s.time))(state)
+    gained = simulation.transform.layout.at_zero(rates["velocity"]).real * simulation.grid.volume
+    mean = np.array([row["mean_velocity_x"], row["mean_velocity_y"]])
+    wind = -(mean - [0.3, 0.1]) / 0.2 * simulation.grid.volume
+    force = [row["force_disc_x"], row["force_disc_y"]]
+    assert_allclose(gained, wind - force, atol=1e-12)
+    assert row["drag_disc"] == pytest.approx(row["force_disc_x"] / (0.5 * 4 * 2.2))
+    assert row["lift_disc"] == pytest.approx(row["force_disc_y"] / (0.5 * 4 * 2.2))
+
+
+def mask_of(simulation, index=0, time=0.0):
+    points = simulation.grid.seen(simulation.transform.physical.coordinates())
+    term = simulation.model.terms[index]
+    chi = jax.jit(lambda: term.mask(points, jnp.float64(time)))()
+    return np.asarray(jnp.broadcast_to(chi, simulation.transform.physical.shape))
+
+
+def test_masks_have_the_volume_of_their_shapes_and_move_through_the_box():
+    """The smoothed mask is antisymmetric about the surface, so the error of the volume is of second
+    order in smoothing / radius; means over the grid are exact to the smoothness of the mask."""
+    length = 2 * np.pi
+    shapes = {
+        "ball": ({"kind": "sphere", "center": ["2*t", 3, 0], "radius": 2}, 4 / 3 * np.pi * 8),
+        "rod": ({"kind": "cylinder", "center": [1, 2, 3], "radius": 1.5, "axis": "x"}, np.pi * 2.25 * length),
+        "brick": ({"kind": "box", "center": [1, 1, 1], "size": [3, None, 2], "angle": 0.5, "axis": "y"}, 6 * length),
+        "wall": ({"kind": "half_space", "axis": "z", "below": 2.5}, 2.5 * length**2),
+    }  # fmt: skip
+    bodies = [{**shape, "smoothing": 0.6} for shape, _ in shapes.values()]
+    union = {"kind": "union", "parts": [{**bodies[3]}, {**bodies[3], "below": None, "above": 4}]}
+    terms = [relax(f"a{i}", mask=m, velocity=[0, 0, 0]) for i, m in enumerate([*bodies, union])]
+    simulation = flow(36, 36, 36, initial={"kind": "abc"}, terms=terms)
+    for i, (_, volume) in enumerate(shapes.values()):
+        chi = mask_of(simulation, i)
+        assert chi.min() == 0 and chi.max() == 1
+        assert chi.mean() * length**3 == pytest.approx(volume, rel=0.012)
+    walls = 2.5 + length - 4
+    assert mask_of(simulation, 4).mean() * length == pytest.approx(walls, rel=0.02)
+    steps = round(2 * np.pi / 2 / (2 * np.pi / 36) / 2)  # half of the box, in grid spacings
+    moved = mask_of(simulation, 0, time=np.pi / 2)
+    assert_allclose(moved, np.roll(mask_of(simulation, 0), 2 * steps, axis=0), atol=1e-12)
+
+
+def test_a_body_moves_as_its_centre_and_its_angle_say():
+    body = {"kind": "box", "center": ["3 + sin(t)", "2"], "size": [2, 3], "angle": "t**2"}
+    simulation = flow(
+        12, 12, initial={"kind": "taylor_green"}, terms=[relax(mask=body, velocity="body")]
+    )
+    term = simulation.model.terms[0]
+    time = jnp.float64(0.7)
+    x, y = jnp.float64(3.4).reshape(1, 1, 1), jnp.float64(2.5).reshape(1, 1, 1)
+    v = [float(c.ravel()[0]) for c in term.target("velocity", (x, y), time)]
+    turn = 2 * 0.7
+    assert_allclose(v, [np.cos(0.7) - turn * 0.5, turn * (3.4 - 3 - np.sin(0.7))], rtol=1e-13)
+    assert mask_of(simulation, 0, 0.7).max() == 1
+
+
+def test_a_function_gives_the_same_term_as_a_formula(code):
+    wind = {"path": code, "function": "wind", "parameters": {"speed": 0.7}}
+    twice = []
+    for target in (wind, ["0.7*sin(y + t)", 0, 0]):
+        simulation = flow(8, 8, 8, initial={"kind": "abc"}, terms=[relax(velocity=target)])
+        twice.append(values(simulation, last(marched(simulation, 0.05, 2))))
+    assert_allclose(*twice, atol=1e-14)
+    strength = [{**DAMPED, "path": code}]
+    damped = flow(8, 8, 8, initial={"kind": "abc"}, terms=strength)
+    mask = {"kind": "python", "path": code, "function": "squared_sine"}
+    masked = flow(
+        8, 8, 8, initial={"kind": "abc"}, terms=[relax(tau=0.5, mask=mask, velocity=[0, 0, 0])]
+    )
+    both = [values(s, last(marched(s, 0.05, 2))) for s in (damped, masked)]
+    assert_allclose(*both, atol=1e-14)
+
+
+@pytest.mark.parametrize(("shape", "blown"), [((8, 8, 8), True), ((8, 8), False)])
+def test_a_uniform_viscosity_is_that_of_the_model(shape, blown):
+    """In both forms of advection, with a scalar that has a mean gradient. nu k^2 is explicit here:
+    (nu k^2 dt)^5 / 120 = 1e-10 a step at k^2 = 12."""
+    wind = [relax("wind", tau=10, velocity=[0.3] * len(shape))] if blown else []
+    extra = {"velocity": 0.08, "dye": "0.05 + 0*x"}
+    more = {"name": "more", "kind": "viscosity", "coefficients": extra}
+    found = []
+    for terms, nu, diffusivity in ((wind, 0.1, 0.06), ([*wind, more], 0.02, 0.01)):
+        dye = {"name": "dye", "diffusivity": diffusivity, "mean_gradient": [1, 0, 0][: len(shape)]}
+        model = {"kind": "navier_stokes", "viscosity": nu, "scalars": [dye]}
+        simulation = flow(*shape, initial={**RANDOM, "seed": 3}, model=model, terms=terms)
+        found.append(last(marched(simulation, 0.02, 4)).fields)
+    for name in ("velocity", "dye"):
+        assert_allclose(np.asarray(found[1][name]), np.asarray(found[0][name]), atol=1e-8)
+
+
+def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
+    """D u' = const: -div(-D grad(theta + G x)) vanishes where D (theta' + G) is uniform. With D = 1 /
+    (1 + a cos x) that is theta = a G sin x."""
+    scalar = {"name": "dye", "diffusivity": 0, "mean_gradient": [2, 0, 0]}
+    model = {"kind": "navier_stokes", "viscosity": 0.1, "scalars": [scalar]}
+    start = {"kind": "random", "energy": 1e-30, "peak": 2}
+    term = {"name": "layer", "kind": "viscosity", "coefficients": {"dye": "1/(1 + 0.3*cos(x))"}}
+    simulation = flow(24, 8, 8, initial=start, model=model, terms=[term])
+    x = simulation.transform.physical.coordinates()[0]
+    values = jnp.broadcast_to(0.6 * jnp.sin(x), simulation.transform.physical.shape)
+    state = simulation.state_from({"dye": values, "velocity": jnp.zeros((3, *values.shape))})
+    rates, _ = jax.jit(lambda s: tendency(simulation.model, s.fields, s.time))(state)
+    assert abs(rates["dye"]).max() < 1e-9  # 0.15^8, the series of D beyond the kept modes
+
+
+@pytest.mark.spmd
+def test_every_layout_gives_the_same_flow():
+    results = []
+    for count in (1, 4):
+        simulation = flow(
+            12, 8, 10, initial=RANDOM, model=MODELS["navier_stokes"], terms=[BODY], count=count
+        )
+        state = last(marched(simulation, 0.02, 3))
+        row = measured(simulation, state)
+        results.append([values(simulation, state), row["power_body"], row["torque_body_z"]])
+    for one, four in zip(*results, strict=True):
+        assert_allclose(one, four, atol=1e-12)
+
+
+def test_gradients_by_the_numbers_of_a_term_are_those_of_differences():
+    terms = [{**relax("disc", mask={**DISC, "smoothing": 1.2}, velocity=[0.1, 0])}]
+    simulation = flow(16, 16, initial={"kind": "taylor_green"}, terms=terms, viscosity=0.02)
+    weight = jnp.cos(simulation.transform.layout.integers("y"))
+
+    def loss(state):
+        return simulation.transform.layout.sum(weight * abs(state.fields["velocity"][0]) ** 2)
+
+    gradient = differentiate(simulation, loss, steps=3, dt=0.05)
+    keys = {
+        "terms.0.mask.radius": 1.1,
+        "terms.0.mask.center.0": 2.0,
+        "terms.0.target.velocity.0": 0.1,
+        "terms.0.relaxation_time": 0.2,
+    }
+    _, slopes = gradient(keys)
+    for key, value in keys.items():
+        h = 1e-5
+        ahead, behind = (float(gradient.value({**keys, key: value + s})) for s in (h, -h))
+        assert float(slopes[key]) == pytest.approx((ahead - behind) / (2 * h), rel=1e-6), key
+
+
+def test_dt_resolves_the_rate_of_a_term():
+    """dt = cfl k dx tau without a flow, with k = 3 of 12 points: cfl tau pi / 2."""
+    rest = {"kind": "taylor_green", "amplitude": 1e-9}
+    simulation = flow(12, 12, initial=rest, terms=[relax(tau=0.01, velocity=[0, 0])])
+    row = measured(simulation)
+    assert row["rate"] == pytest.approx(1 / (0.01 * np.pi / 2), rel=1e-6)
+    step = compiled_step(simulation)
+    state = step(simulation.state, 0.5 / row["rate"])
+    assert measured(simulation, state)["energy"] < measured(simulation)["energy"]
+
+
+SPACE = """\
+model: {kind: navier_stokes, viscosity: 0.1}
+grid: {shape: [8, 8, 8]}
+initial: {kind: abc}
+time: {stop: 1}
+devices: {platform: cpu}
+"""
+PLANE = SPACE.replace("[8, 8, 8]", "[8, 8]").replace("abc", "taylor_green")
+GAS = "model={kind: self_gravitating_gas, sound_speed: 1}"
+TERM = "terms=[{name: a, kind: relax, relaxation_time: 1, "
+OWN = "path: OWN, "
+REFUSED = [
+    (SPACE, TERM + "target: {}}]", "terms.0.target"),
+    (SPACE, TERM + "target: {velocity: [1, 0]}}]", "terms.0.target.velocity: 3 numbers or formulas"),
+    (SPACE, TERM + "target: {velocity: 1}}]", "terms.0.target.velocity: 3 numbers or formulas"),
+    (SPACE, TERM + "target: {velocitty: [1, 0, 0]}}]",
+     "terms.0.target: unknown field 'velocitty', did you mean velocity?"),
+    (SPACE, TERM + "target: {velocity: [1, 0, s]}}]", "'s' is no formula of numbers, x, y, z, t"),
+    (PLANE, TERM + "target: {velocity: [1, z]}}]", "terms.0.target.velocity: z: only numbers"),
+    (SPACE, TERM + "target: {velocity: body}}]", "terms.0.target.velocity: body is the velocity of a mask"),
+    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: sphere, center: [1, 1, 1], radius: 4}}]",
+     "terms.0.mask.radius: the body is 8 long along x, but the box 6.28319"),
+    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: sphere, center: [1, 1], radius: 1}}]",
+     "terms.0.mask.center: three numbers are needed"),
+    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: sphere, center: [x, 1, 1], radius: 1}}]",
+     "a body moves as a function of t"),
+    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: half_space, axis: z, above: 9}}]",
+     "terms.0.mask.above: has to lie within the box"),
+    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: half_space, axis: z}}]",
+     "give one of above and below"),
+    (SPACE, "terms=[{name: a, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}, "
+            "{name: a, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}]",
+     "terms.1.name: a is taken; names of terms have to differ"),
+    (SPACE, "terms=[{name: x, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}]",
+     "'x' cannot name a term"),
+    (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {velocity: 0.1 - x}}]",
+     "terms.0.coefficients.velocity: is -"),
+    (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {dye: 1}}]",
+     "terms.0.coefficients.dye: no field with a viscosity or diffusivity; those are velocity"),
+    (SPACE, "terms=[{name: a, kind: python, path: OWN, function: mixing}]", "a term works point by point"),
+    (SPACE, "terms=[{name: a, kind: python, path: OWN, function: unknown}]", "returned 'temperature'"),
+    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: python, path: OWN, function: too_large}}]",
+     "terms.0.mask: its values lie between 0 and 1.5 at the start; they have to lie in [0, 1]"),
+    (SPACE.replace("navier_stokes, viscosity: 0.1", "schrodinger_poisson, hbar_over_m: 1").replace("abc", "uniform"),
+     TERM + "target: {psi: 1}}]", "terms: schrodinger_poisson takes no terms"),
+    (SPACE.replace("navier_stokes,", "mhd, kinematic: true, resistivity: 1,"),
+     TERM + "target: {velocity: [1, 0, 0]}}]", "terms.0.target: velocity has no effect: model.kinematic"),
+    (SPACE.replace("viscosity: 0.1", "viscosity: 0.1, scalars: [{name: dye, diffusivity: 1}]"),
+     TERM + "target: {dye: 1}, forces: true}]", "terms.0.forces: needs a target for velocity"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "override", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))]
+)
+def test_a_term_that_cannot_act_is_refused_in_a_line(case, override, message, tmp_path, code):
+    (tmp_path / "run.yaml").write_text(case)
+    with pytest.raises(UserError) as error:
+        config = load_config(tmp_path / "run.yaml", [override.replace("OWN", code)])
+        Simulation(config).check_start()
+    assert message in str(error.value) and "\n" not in str(error.value)
