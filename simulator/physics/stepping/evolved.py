@@ -51,6 +51,11 @@ class Evolved(dict[str, Any]):
     def __rmul__(self, factor: Number | float) -> "Evolved":
         return self._each(lambda array, number: number * array, factor)
 
+    def exponential(self, duration: Number) -> "Evolved":
+        """exp(L duration), where the vector is L."""
+        exponents = self.number(duration) * self
+        return Evolved({name: jnp.exp(z) for name, z in exponents.items()})
+
     def number(self, value: Number) -> "Evolved":
         """A number in the precision of each array."""
         return Evolved({n: value.astype(array.real.dtype) for n, array in self.items()})
@@ -69,8 +74,7 @@ Registers = tuple[Evolved, Evolved]
 
 def growth(L: Evolved, duration: Number) -> Evolved:
     """exp(L duration)."""
-    exponents = L.number(duration) * L
-    return Evolved({name: jnp.exp(z) for name, z in exponents.items()})
+    return L.exponential(duration)
 
 
 def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
