@@ -14,20 +14,23 @@ from functools import partial
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from jax import lax
 
 from simulator import Simulation, load_config
-from simulator.physics.models import outputs
-from simulator.simulation.advance import Until
+from simulator.physics.models import State, outputs
+from simulator.spectral.arrays import Number, Whole
 
 FLOW = """\
 model: {{kind: {kind}, viscosity: 0.02, {model}}}
 grid: {{shape: [{points}, {points}, {points}]}}
 initial: {{kind: random, peak: 3, energy: 1.5, seed: 1{initial}}}
-time: {{stop: 0.85, dt: 0.85}}
+time: {{stop: 1.0, dt: 0.001}}
 devices: {{platform: cpu, count: 1}}
 """
+TURNOVER = 0.85
 # u' = 1 and the integral scale L = 0.85: 2 Omega and N are u' / (0.01 L), B is 30 u'.
 CASES = {
     "rotating": ("navier_stokes", "rotation: [0, 0, 59]", ""),
@@ -36,15 +39,25 @@ CASES = {
 }
 
 
-def spectrum(path: Path, waves: str, steps: int, integrator: str = "rk4") -> np.ndarray:
-    """The energy in each shell at the end."""
-    config = load_config(
-        path, [f"time.waves={waves}", f"time.integrator={integrator}", f"time.dt={0.85 / steps!r}"]
-    )
-    run = Simulation(config, report=lambda _: None)
-    state = run.compiled_loop()(run.state, Until(0.85, np.inf, np.int64(10**6)))
-    spectra = jax.jit(partial(outputs.spectra, run.model))(outputs.contents(run.model, state))
-    return np.asarray(sum(spectra[name] for name in spectra if name.endswith("_energy")))
+class Marched:
+    """Runs of one configuration, which share a program."""
+
+    def __init__(self, path: Path, waves: str):
+        config = load_config(path, [f"time.waves={waves}"])
+        self.run = Simulation(config, report=lambda _: None)
+        self.start = self.run.state
+        self.spectra = jax.jit(partial(outputs.spectra, self.run.model))
+
+        def march(state: State, dt: Number, steps: Whole) -> State:
+            return lax.fori_loop(0, steps, lambda _, s: self.run.step(s, dt), state)
+
+        self.march = jax.jit(march)
+
+    def spectrum(self, steps: int) -> np.ndarray:
+        """The energy in each shell after a turnover time."""
+        end = self.march(self.start, jnp.float64(TURNOVER / steps), jnp.int64(steps))
+        spectra = self.spectra(outputs.contents(self.run.model, end))
+        return np.asarray(sum(spectra[n] for n in spectra if n.endswith("_energy")))
 
 
 def errors(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
@@ -55,11 +68,12 @@ def errors(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
 
 def measured(path: Path, steps: list[int], reference: int) -> dict[str, list[tuple[int, float]]]:
     """(steps, the larger of both errors) of stable runs, by `time.waves`."""
-    wanted = spectrum(path, "exact", reference)
+    runs = {waves: Marched(path, waves) for waves in ("exact", "explicit")}
+    wanted = runs["exact"].spectrum(reference)
     curves: dict[str, list[tuple[int, float]]] = {}
-    for waves in ("exact", "explicit"):
+    for waves, run in runs.items():
         for count in steps:
-            energy, shells = errors(spectrum(path, waves, count), wanted)
+            energy, shells = errors(run.spectrum(count), wanted)
             if max(energy, shells) < 1:
                 print(
                     f"{path.stem} {waves} {count} steps: energy {energy:.2e}, E(k) {shells:.2e}",
@@ -89,7 +103,7 @@ def main() -> None:
         path.write_text(FLOW.format(kind=kind, model=model, initial=initial, points=given.points))
         for waves, curve in measured(path, given.steps, given.reference).items():
             counts, worst = zip(*curve, strict=True)
-            axis.loglog([0.85 / n for n in counts], worst, "o-", label=waves)
+            axis.loglog([TURNOVER / n for n in counts], worst, "o-", label=waves)
         axis.axhline(1e-4, color="0.7", lw=0.8)
         axis.set(title=name, xlabel="dt")
     axes[0, 0].set(ylabel="relative error after a turnover")

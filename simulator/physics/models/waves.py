@@ -11,10 +11,10 @@ mean velocity turns about Omega, which takes the place of k'. Davidson, Turbulen
 Stratified and Electrically Conducting Fluids (2013), chapters 3 and 6; Galtier, J. Plasma Phys. 72,
 721 (2006), for all three waves of magnetised rotating flows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import product as pairs_of
 from math import hypot, sqrt
 from operator import add
 from typing import Any
@@ -24,10 +24,16 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from simulator.physics.models.fields import Fields, along, constant, directed
-from simulator.physics.stepping.coupled import Apply, Coupling, MatrixFunction, SmallMatrix
+from simulator.physics.stepping.coupled import (
+    Blocks,
+    Coupling,
+    MatrixFunction,
+    SmallMatrix,
+    product,
+)
 from simulator.physics.stepping.evolved import Evolved
 from simulator.spectral import Layout
-from simulator.spectral.arrays import Number, OverModes, SpectralVector
+from simulator.spectral.arrays import Number, OverModes
 from simulator.spectral.operators import cross, wavenumbers
 
 CoupledTerms = Mapping[tuple[str, str], OverModes]
@@ -53,14 +59,14 @@ class MatrixWaves:
             rates[name] = rates.get(name, 0) + factor * fields[other]
         return rates
 
-    def applied(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Apply]:
+    def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         t = dt.astype(L[self.names[0]].real.dtype)
+        pairs = list(pairs_of(self.names, repeat=2))
+        functions = function(t * self.matrix(L))
+        return [dict(zip(pairs, matrix.entries, strict=True)) for matrix in functions]
 
-        def apply(matrix: SmallMatrix, u: Mapping[str, Any]) -> dict[str, Any]:
-            values = matrix.times([u[name] for name in self.names])
-            return dict(zip(self.names, values, strict=True))
-
-        return [_bound(apply, matrix) for matrix in function(t * self.matrix(L))]
+    def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
+        return product(blocks, u)
 
     def matrix(self, L: Mapping[str, OverModes]) -> SmallMatrix:
         """The coupling and the diagonal L (1/time)."""
@@ -69,17 +75,24 @@ class MatrixWaves:
             factor = self.terms.get((name, other), 0.0)
             return jnp.asarray(factor) + (L[name] if name == other else 0.0)
 
-        pairs = product(self.names, repeat=2)
+        pairs = pairs_of(self.names, repeat=2)
         return SmallMatrix(tuple(entry(name, other) for name, other in pairs))
 
 
-def _bound(apply: Callable[..., dict[str, Any]], *matrices: Any) -> Apply:
-    return lambda u: apply(*matrices, u)
+def _turned(g: OverModes, direction: Sequence[OverModes]) -> OverModes:
+    """The matrix (3, 3) of equation (1), or the factor g itself if it is real."""
+    if jnp.isrealobj(g):
+        return g
+    x, y, z = (-g.imag * q for q in direction)
+    zero = jnp.zeros_like(g.real)
+    rows = ((g.real, -z, y), (z, g.real, -x), (-y, x, g.real))
+    return _stacked(rows, zero.shape)
 
 
-def _times(g: OverModes, x: SpectralVector, turned: SpectralVector | None) -> SpectralVector:
-    """Equation (1); `turned` is k' x X."""
-    return g * x if turned is None else g.real * x - g.imag * turned
+def _stacked(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> jax.Array:
+    """Arrays over the modes as one, with the axes row and column."""
+    full = [jnp.broadcast_to(entry, shape) for row in rows for entry in row]
+    return jnp.stack(full).reshape(len(rows), len(rows[0]), *shape)
 
 
 @dataclass(frozen=True)
@@ -128,39 +141,38 @@ class HelicalWaves:
         length = jnp.sqrt(self.layout.k_squared(dtype)) if self.turning else zero
         return turn, a, -self.ion_length * length * a
 
-    def applied(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Apply]:
+    def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         dtype = L["velocity"].real.dtype
         t = dt.astype(dtype)
         turn, a, hall = self._numbers(dtype)
         diagonal = [L[name] * t for name in self.names]
         if self.turning:
             spins = (turn * t, hall * t)
-            diagonal = [
-                jax.lax.complex(*jnp.broadcast_arrays(z, s))
-                for z, s in zip(diagonal, spins, strict=False)
-            ]
+            pairs = zip(diagonal, spins, strict=False)
+            diagonal = [jax.lax.complex(*jnp.broadcast_arrays(*pair)) for pair in pairs]
         z = SmallMatrix((diagonal[0],))
         if self.mean_field is not None:
             z = SmallMatrix.of((diagonal[0], a * t), (-a * t, diagonal[1]))
-        still = function(SmallMatrix((jnp.zeros((), dtype),)))
-        return [_bound(self._apply, f, g) for f, g in zip(function(z), still, strict=True)]
+        still = function(SmallMatrix((jnp.zeros((1, 1, 1), dtype),)))
+        return [self._block(f, g[0, 0]) for f, g in zip(function(z), still, strict=True)]
 
-    def _apply(self, f: SmallMatrix, still: SmallMatrix, u: Mapping[str, Any]) -> dict[str, Any]:
-        """f applied to the fields; `still` is f of a component that does not turn."""
-        values = [u["velocity"]]
-        if self.mean_field is not None:
-            values.append(1j * u["magnetic"])
-        direction = self._direction(values[0].real.dtype)
-        turned = [cross(direction, x) if self.turning else None for x in values]
-        rows = range(len(values))
-        results = [reduce(add, (_times(f[i, j], values[j], turned[j]) for j in rows)) for i in rows]
+    def _block(self, f: SmallMatrix, still: OverModes) -> Blocks:
+        """f between the fields u and c; `still` is f of the mean velocity along the axis."""
+        direction = self._direction(f[0, 0].real.dtype)
+        pairs = pairs_of(self.names, repeat=2)
+        blocks = {pair: _turned(g, direction) for pair, g in zip(pairs, f.entries, strict=True)}
         if any(self.rotation):
-            axis = [x / hypot(*self.rotation) for x in self.rotation]
-            steady = (still[0, 0] - f[0, 0].real) * along(axis, values[0])
-            results[0] += directed(axis, jnp.where(self.layout.zero, steady, 0))
-        if self.mean_field is not None:
-            results[1] = -1j * results[1]
-        return dict(zip(self.names, results, strict=True))
+            axis = constant([x / hypot(*self.rotation) for x in self.rotation], still.dtype)
+            along = axis[:, None] * axis * (still - f[0, 0].real)
+            key = ("velocity", "velocity")
+            blocks[key] = blocks[key] + jnp.where(self.layout.zero, along, 0)
+        return blocks
+
+    def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
+        if self.mean_field is None:
+            return product(blocks, u)
+        new = product(blocks, {**u, "magnetic": 1j * u["magnetic"]})
+        return {**new, "magnetic": -1j * new["magnetic"]}
 
     def rates(self, fields: Fields) -> Fields:
         u = fields["velocity"]
@@ -216,20 +228,19 @@ class BuoyancyWaves:
         unit = [jnp.where(vertical, o, x / steepness) for o, x in zip(other, level, strict=True)]
         return k, unit, jnp.where(vertical, 0, steepness)
 
-    def applied(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Apply]:
+    def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         dtype = L["velocity"].real.dtype
         t = dt.astype(dtype)
-        direction, _, steepness = self._basis(dtype)
+        direction, second, steepness = self._basis(dtype)
         damping, diffusion = (L[name] * t for name in self.names)
         lift = steepness * self.frequency * t
         if not any(self.rotation):
+            # The component e_2 and theta form waves, others are damped.
             waves = function(SmallMatrix.of((damping, -lift), (lift, diffusion)))
             others = function(SmallMatrix((damping,)))
-            pairs = zip(waves, others, strict=True)
-            return [_bound(self._level, f, g) for f, g in pairs]
-        turn = t * reduce(
-            add, (2 * x * q for x, q in zip(self.rotation, direction, strict=True) if x)
-        )
+            return [self._block([second], f, g[0, 0]) for f, g in zip(waves, others, strict=True)]
+        parts = (2 * x * q for x, q in zip(self.rotation, direction, strict=True) if x)
+        turn = t * reduce(add, parts)
         if self.equal:
             matrices = _oscillating(function, damping, turn, lift)
         else:
@@ -238,8 +249,13 @@ class BuoyancyWaves:
                     (damping, turn, 0.0), (-turn, damping, -lift), (0.0, lift, diffusion)
                 )
             )
+        first = cross(second, jnp.stack(jnp.broadcast_arrays(*direction)))
+        basis = [list(first), second]
         means = function(self._mean(t))
-        return [_bound(self._turned, f, g) for f, g in zip(matrices, means, strict=True)]
+        return [
+            self._with_mean(self._block(basis, f, 0.0), mean)
+            for f, mean in zip(matrices, means, strict=True)
+        ]
 
     def _mean(self, t: Number) -> SmallMatrix:
         """The matrix of the means of velocity and theta times t."""
@@ -250,35 +266,51 @@ class BuoyancyWaves:
             (zero, z, -y, a), (-z, zero, x, b), (y, -x, zero, c), (-a, -b, -c, zero)
         )
 
-    def _level(self, f: SmallMatrix, other: SmallMatrix, u: Mapping[str, Any]) -> dict[str, Any]:
-        """Without rotation: the component e_2 and theta form waves, others are damped."""
-        velocity = u["velocity"]
-        _, unit, _ = self._basis(velocity.real.dtype)
-        wave = reduce(add, (e * x for e, x in zip(unit, jnp.unstack(velocity), strict=True)))
-        moved, theta = f.times([wave, u["buoyancy"] / self.frequency])
-        change = moved - other[0, 0] * wave
-        new = other[0, 0] * velocity + jnp.stack([e * change for e in unit])
-        return {"velocity": new, "buoyancy": self.frequency * theta}
+    def _block(
+        self, basis: Sequence[Sequence[OverModes]], f: SmallMatrix, other: OverModes | float
+    ) -> Blocks:
+        """f of the components along the vectors `basis` and of theta, as blocks between velocity
+        and b = N theta; `other` is the factor of components across the basis."""
+        last = len(basis)
+        axes = range(len(self.up))
+        unit = [[basis[a][i] for a in range(last)] for i in axes]
 
-    def _turned(self, f: SmallMatrix, mean: SmallMatrix, u: Mapping[str, Any]) -> dict[str, Any]:
-        velocity = u["velocity"]
-        theta = u["buoyancy"] / self.frequency
-        components = jnp.unstack(velocity)
-        k, second, _ = self._basis(velocity.real.dtype)
-        first = cross(second, jnp.stack(jnp.broadcast_arrays(*k)))
-        amplitudes = [
-            reduce(add, (e * x for e, x in zip(unit, components, strict=True)))
-            for unit in (first, second)
-        ]
-        one, two, new_theta = f.times([*amplitudes, theta])
-        *means, mean_theta = mean.times([*components, theta])
+        def entry(i: int, j: int) -> OverModes:
+            pairs = pairs_of(range(last), repeat=2)
+            inside = (unit[i][a] * (f[a, b] - (a == b) * other) * unit[j][b] for a, b in pairs)
+            return reduce(add, inside) + (i == j) * other
+
+        def mixed(column: bool, i: int) -> OverModes:
+            parts = (unit[i][a] * (f[a, last] if column else f[last, a]) for a in range(last))
+            return reduce(add, parts)
+
+        rows = [[entry(i, j) for j in axes] for i in axes]
+        shape = jnp.broadcast_shapes(*(jnp.shape(e) for row in rows for e in row))
+        n = self.frequency
+        up = [mixed(column=True, i=i) / n for i in axes]
+        down = [mixed(column=False, i=i) * n for i in axes]
+        return {
+            ("velocity", "velocity"): _stacked(rows, shape),
+            ("velocity", "buoyancy"): _stacked([up], shape)[0],
+            ("buoyancy", "velocity"): _stacked([down], shape)[0],
+            ("buoyancy", "buoyancy"): jnp.broadcast_to(f[last, last], shape),
+        }
+
+    def _with_mean(self, blocks: Blocks, mean: SmallMatrix) -> Blocks:
+        """The blocks with those of the means at k = 0."""
+        n = self.frequency
+        matrix = jnp.stack(mean.entries).reshape(4, 4, 1, 1, 1)
+        means = {
+            ("velocity", "velocity"): matrix[:3, :3],
+            ("velocity", "buoyancy"): matrix[:3, 3] / n,
+            ("buoyancy", "velocity"): matrix[3, :3] * n,
+            ("buoyancy", "buoyancy"): matrix[3, 3],
+        }
         zero = self.layout.zero
-        new = [
-            jnp.where(zero, m, a * one + b * two)
-            for m, a, b in zip(means, first, second, strict=True)
-        ]
-        theta = jnp.where(zero, mean_theta, new_theta)
-        return {"velocity": jnp.stack(new), "buoyancy": self.frequency * theta}
+        return {pair: jnp.where(zero, means[pair], block) for pair, block in blocks.items()}
+
+    def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
+        return product(blocks, u)
 
     def rates(self, fields: Fields) -> Fields:
         u = fields["velocity"]

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.evolved import Evolved, once
 from simulator.spectral.arrays import Number, OverModes, Whole
 
 
@@ -68,8 +68,9 @@ class SmallMatrix:
 MatrixFunction = Callable[[SmallMatrix], tuple[SmallMatrix, ...]]
 """Functions of L dt, e.g. `exponential` alone."""
 
-Apply = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""The product of a function of L with the coupled unknowns."""
+Blocks = dict[tuple[str, str], jax.Array]
+"""A function of L: (a, b) to the factor of b in a for each mode, with an axis of components for each
+of both that is a vector, unless it is the same for all components."""
 
 
 class Coupling(Protocol):
@@ -78,8 +79,12 @@ class Coupling(Protocol):
     names: tuple[str, ...]
     """The unknowns that are coupled."""
 
-    def applied(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Apply]:
+    def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         """The functions of (L + coupling) dt, where L (1/time) is diagonal."""
+        ...
+
+    def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
+        """The product of a function with the coupled unknowns."""
         ...
 
     def rates(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,30 +115,53 @@ class Coupled(Evolved):
             return [f[0, 0] for f in function(SmallMatrix((rate * dt.astype(rate.real.dtype),)))]
 
         rows = {name: factors(rate) for name, rate in self.diagonal().items()}
-        operators = self.coupling.applied(self, dt, function)
+        blocks = once(dt, lambda: self.coupling.blocks(self, dt, function))
         return [
-            Propagator({name: row[i] for name, row in rows.items()}, apply)
-            for i, apply in enumerate(operators)
+            Propagator({name: row[i] for name, row in rows.items()}, self.coupling, part)
+            for i, part in enumerate(blocks)
         ]
 
 
 class Propagator(Evolved):
-    """A function of L: factors of the unknowns that nothing couples, and `apply` for the others."""
+    """A function of L: factors of the unknowns that nothing couples, and blocks for the others,
+    after `scale`."""
 
-    def __init__(self, factors: Mapping[str, Any], apply: Apply):
+    def __init__(
+        self, factors: Mapping[str, Any], coupling: Coupling, blocks: Blocks, scale: Any = None
+    ):
         super().__init__(factors)
-        self.apply = apply
+        self.coupling = coupling
+        self.blocks = blocks
+        self.scale = scale
 
     def __mul__(self, other: Evolved) -> Evolved:
         own = {name: factor * other[name] for name, factor in self.items()}
-        return Evolved(own | self.apply(other))
+        coupled = Evolved({name: other[name] for name in self.coupling.names})
+        scaled = coupled if self.scale is None else self.scale * coupled
+        return Evolved(own | self.coupling.applied(self.blocks, scaled))
 
     def __rmul__(self, factor: Any) -> "Propagator":
         """h times the operator, where h may have one number for each unknown."""
-        factors = {
-            n: (factor[n] if isinstance(factor, Evolved) else factor) * f for n, f in self.items()
-        }
-        return Propagator(factors, lambda u: self.apply(factor * Evolved(u)))
+        each = factor if isinstance(factor, Evolved) else Evolved(dict.fromkeys(self, factor))
+        factors = {name: each[name] * own for name, own in self.items()}
+        if isinstance(factor, Evolved):
+            factor = Evolved({name: factor[name] for name in self.coupling.names})
+        scale = factor if self.scale is None else factor * self.scale
+        return Propagator(factors, self.coupling, self.blocks, scale)
+
+
+def product(blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
+    """The blocks times the unknowns."""
+    sums: dict[str, Any] = {}
+    for (name, other), block in blocks.items():
+        x = u[other]
+        if x.ndim > 3 and block.ndim > 3:  # the last axis of components is that of x
+            parts = jnp.unstack(block, axis=-4)
+            term = reduce(add, (part * x[j] for j, part in enumerate(parts)))
+        else:
+            term = block * x
+        sums[name] = sums[name] + term if name in sums else term
+    return sums
 
 
 # ---- functions of matrices
