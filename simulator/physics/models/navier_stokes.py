@@ -15,7 +15,6 @@ has no effect there, because its force is a gradient, and the only closures are 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import jax.numpy as jnp
 from pydantic import Field as Key
 from pydantic import model_validator
 
@@ -46,6 +45,7 @@ from simulator.physics.models.passive_scalars import (
     scalar_fluxes,
     scalars_on,
 )
+from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, Vector
@@ -130,6 +130,11 @@ class NavierStokes(IncompressibleFlow):
         scalars = {s.name: -s.diffusivity * k2 for s in self.transported}
         return {"velocity": -self.viscosity * k2, **scalars}
 
+    def waves(self) -> Waves:
+        if absent(*self.rotation):
+            return {}
+        return HelicalWaves(self.transform.layout, self.rotation)
+
     @property
     def diffuses(self) -> Sequence[str]:
         return ("velocity", *super().diffuses)
@@ -163,9 +168,10 @@ class NavierStokes(IncompressibleFlow):
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         u = fields["velocity"]
-        rates = {"velocity": self.project(self.momentum.force(products) + self.body_force(fields))}
+        waves = 0.0 if "velocity" in self.integrated else self.body_force(fields)
+        rates = {"velocity": self.project(self.momentum.force(products) + waves)}
         for s in self.transported:
             rates[s.name] = -self.divergence(products[s.name])
-            if not absent(*s.mean_gradient):
+            if not absent(*s.mean_gradient) and s.name not in self.integrated:
                 rates[s.name] -= along(s.mean_gradient, u)
         return rates
