@@ -11,13 +11,13 @@ def injection(model: Equation, fields: Fields, time: Number, force: Force | None
     """The energy that the forcing adds per time."""
     if force is None or model.budget is None:
         return jnp.float64(0)
-    return model.budget.work(model, fields, force(fields, time))
+    return model.budget.work(model.at(time), fields, force(fields, time))
 
 
 def budget(model: Equation, fields: Fields, time: Number, force: Force | None) -> Balance:
     """The balance of the model with the forcing."""
     assert model.budget is not None
-    balance = model.budget.balance(model, fields)
+    balance = model.budget.balance(model.at(time), fields)
     return balance._replace(production=injection(model, fields, time, force) + balance.production)
 
 

@@ -10,6 +10,8 @@ from simulator.physics.forcing import FORCINGS, Forcing
 from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.particles.swarm import Swarm
+from simulator.physics.stepping import INTEGRATORS
+from simulator.physics.stepping.integrator import Multistep
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_devices
 
@@ -37,6 +39,9 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
+    if model.at(0.0) is not model and issubclass(INTEGRATORS[config.time.integrator], Multistep):
+        problem = "carries rates from step to step, which a background shear turns"
+        raise config.error("time.integrator", f"{config.time.integrator} {problem}; take rk4")
     model.linear_growth.settle()
     return model
 
@@ -65,6 +70,9 @@ def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:
     if config.particles and ("velocity" not in model.fields or model.split):
         problem = f"move with the velocity of a fluid, which {config.model.kind} does not evolve"
         raise config.error("particles", f"{problem}; navier_stokes, boussinesq and mhd do")
+    if config.particles and model.at(0.0) is not model:
+        problem = "do not follow a background shear yet; leave them or model.shear out"
+        raise config.error("particles", problem)
     if config.particles and model.transform.grid.planar:
         problem = "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
         raise config.error("particles", problem)

@@ -12,7 +12,7 @@ from simulator.errors import did_you_mean
 from simulator.measure.budget import imbalance, injection
 from simulator.physics.models import Equation, State, outputs
 from simulator.physics.models.composite import Composite
-from simulator.physics.models.memory import RESIDUAL
+from simulator.physics.models.memory import LOST, RESIDUAL
 from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
@@ -22,9 +22,9 @@ from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, T
 
 def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    model = system.model
-    fields = state.fields
     time = state.time
+    model = system.model.at(time)
+    fields = state.fields
     memory = state.memory
     force = system.force(memory)
     added = injection(model, fields, time, force)
@@ -43,6 +43,8 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
         row["injection"] = added
     if residual is not None:
         row[RESIDUAL] = residual
+    if memory.lost is not None:
+        row[LOST] = memory.lost
     # The rate at the last kick of a split step, from which dt follows, was computed in the step.
     return {**row, "rate": rate if memory.rate is None else memory.rate}
 
