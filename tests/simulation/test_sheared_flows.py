@@ -165,32 +165,34 @@ def test_series_follow_the_frame_or_are_refused(made):
 
 @pytest.mark.slow
 def test_the_gradient_through_an_exchange():
-    """Against a difference along one direction: both are right to the square of the step and its
-    round-off."""
-    made = flow(
-        8,
-        8,
-        6,
-        initial={"kind": "random", "energy": 1.0, "peak": 6},
-        grid={"box": BOX},
-        model={"kind": "navier_stokes", "viscosity": 0.01, "shear": -1.5},
-    )
+    """By the fields and by S, against differences, which are right to the square of their step and to
+    its round-off."""
+    model = {"kind": "navier_stokes", "viscosity": 0.01, "shear": -1.5}
+    initial = {"kind": "random", "energy": 1.0, "peak": 6}
+    made = flow(8, 8, 6, initial=initial, grid={"box": BOX}, model=model)
     made.state = replace(made.state, time=jnp.float64(LAST - 0.03))
+    u = made.state.fields["velocity"]
+    direction = made.model.at(made.state.time).project(jnp.roll(u, 1, axis=0))
 
     def loss(state):
         return sum((abs(f[0] + f[1]) ** 2).sum() for f in state.fields.values())
 
     gradient = differentiate(made, loss, steps=3, dt=0.02)
-    u = made.state.fields["velocity"]
-    _, slopes = gradient({"fields": {"velocity": u}})
-    direction = jnp.roll(u, 1, axis=0)
-    direction = made.model.at(made.state.time).project(direction)
-    h = 1e-5
-    values = [
-        float(gradient.value({"fields": {"velocity": u + s * h * direction}})) for s in (1, -1)
-    ]
-    found = float((slopes["fields"]["velocity"].conj() * direction).real.sum())
-    assert found == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-6)
+
+    def variables(along_fields=0.0, along_shear=0.0):
+        return {
+            "fields": {"velocity": u + along_fields * direction},
+            "model.shear": -1.5 + along_shear,
+        }
+
+    def difference(h=1e-5, **along):
+        up, down = ({name: s * h for name in along} for s in (1, -1))
+        return float(gradient.value(variables(**up)) - gradient.value(variables(**down))) / (2 * h)
+
+    _, slopes = gradient(variables())
+    by_fields = float((slopes["fields"]["velocity"].conj() * direction).real.sum())
+    assert by_fields == pytest.approx(difference(along_fields=1), rel=1e-6)
+    assert float(slopes["model.shear"]) == pytest.approx(difference(along_shear=1), rel=1e-6)
 
 
 REFUSED = {
