@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flow_support import compiled_step, flow
+from flow_support import EPSILON, compiled_step, flow
 from scipy.integrate import solve_ivp
 
 from simulator import Simulation
@@ -156,3 +156,29 @@ def test_the_fastest_channel_mode(nu, eta):
     grown = abs(amplitudes(made, state, (0, 0, 1)))
     for i in (0, 1, 3, 4):
         assert np.log(grown[i] / first[i]) / 4 == pytest.approx(rate, abs=1e-6)
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("rk2", "rk4")]
+
+
+@pytest.mark.parametrize("integrator", [*SLOW, "rk3", "etdrk4"])
+def test_damping_along_the_path_of_k_is_exact(integrator):
+    """A wave of u_z with k_z = 0, whose other terms vanish, in steps of a tenth of the time between
+    exchanges: exp(-int nu k(t)^2 + nu_3 k(t)^6 dt), to 40 steps of some 20 roundings of an exponent up to 5."""
+    model = {**FLUID, "viscosity": 0.01, "hyperviscosity": {"order": 3, "coefficient": 1e-6}}
+    model["scalars"] = [{"name": "dye", "diffusivity": 0.02}]
+    initial = {"kind": "random", "energy": 1}
+    time = {"stop": 9.0, "dt": 0.2, "integrator": integrator}
+    made = flow(14, 6, 4, initial=initial, model=model, grid={"box": BOX}, time=time)
+    mode = (2, 1, 0)
+    state = state_of(made, mode, {"velocity": [0, 0, SMALL], "dye": SMALL})
+    step = compiled_step(made)
+    for _ in range(40):
+        state = step(state, 0.2)
+    k = UNIT * mode
+    turning = np.polynomial.Polynomial([k[0], -k[1]])
+    k2 = turning**2 + k[1] ** 2
+    damped = [(p.integ())(8.0) for p in (0.01 * k2 + 1e-6 * k2**3, 0.02 * k2)]
+    wanted = SMALL * np.exp(-np.array(damped))
+    found = amplitudes(made, state, mode)
+    assert (abs(found[[2, 3]] / wanted - 1) < 40 * 20 * 5 * EPSILON).all()
