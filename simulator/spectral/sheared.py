@@ -110,12 +110,14 @@ class Lines:
         """Raises UserError if devices do not hold whole lines."""
         self.layout = layout
         self.x, self.y = layout.grid.axes[:2]
-        if self.x in layout.sharded:
+        place = AXES.index(self.x)
+        self.points = layout.grid.shape[place]
+        self.kept = layout.grid.kept[place]
+        if self.x in layout.sharded or len(layout.mode_numbers[self.x]) != self.modes:
             raise UserError(
-                "shear: this decomposition cuts lines along k_x; take fft.backend: custom_partitioning"
+                "shear: needs devices that hold whole lines of the kept modes along k_x; "
+                "take fft.backend: custom_partitioning"
             )
-        self.points = layout.grid.shape[AXES.index(self.x)]
-        self.kept = int(np.abs(layout.mode_numbers[self.x]).max())
         self.bands = -(-self.points // self.modes)
         self._axis = layout.order.index(self.x) - 3
 

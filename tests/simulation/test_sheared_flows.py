@@ -218,6 +218,7 @@ REFUSED = {
     "forcing": ({}, {"forcing": {"kind": "linear", "coefficient": 0.1}}, "forcing"),
     "particles": ({}, {"particles": [{"name": "dust", "kind": "tracer", "count": 8}]}, "particles"),
     "box": ({}, {"shape": (1, 8, 8)}, "varies along x"),
+    "backend": ({}, {"fft": {"backend": "jaxdecomp"}}, "take fft.backend: custom_partitioning"),
 }
 
 
