@@ -75,7 +75,7 @@ class Recomputed:
                     f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
-            fields = self._fields(str(snapshot.path))
+            fields = self._fields(str(snapshot.path), snapshot.time)
             state = make(fields | self._particles(snapshot, model.populations))
             carried = self._particles(snapshot, simulation.swarm.populations)
             if carried:
@@ -105,9 +105,9 @@ class Recomputed:
                 )
             )
 
-    def _fields(self, path: str) -> dict[str, Any]:
+    def _fields(self, path: str, time: float) -> dict[str, Any]:
         stored = StoredFields(path)
-        model = self.simulation.model
+        model = self.simulation.model.at(time)
         return {name: stored.coefficients(name, model.transforms[name]) for name in model.fields}
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
@@ -128,7 +128,7 @@ class Recomputed:
                 f"{self.path}: has no snapshot of step 0, from which the initial state of its particles follows; "
                 "a run without this snapshot cannot be measured again"
             )
-        sets, memory = swarm.start(self._fields(str(first.path)))
+        sets, memory = swarm.start(self._fields(str(first.path), first.time))
         known = swarm.populations
         return {
             n: known[n].chosen(particles, particles.records["start_velocity"], 1)

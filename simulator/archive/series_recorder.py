@@ -17,7 +17,7 @@ from simulator.archive.snapshot_reader import Snapshot
 from simulator.archive.stored_state import field_dataset, restored_field, small_array
 from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
-from simulator.measure.kind import ParticleSubject
+from simulator.measure.kind import ParticleSubject, measurement
 from simulator.physics.models import State
 from simulator.simulation import quantities
 from simulator.simulation.simulation import Simulation
@@ -178,7 +178,7 @@ def measured_series(simulation: Simulation) -> dict[str, Measured]:
 
 def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: Any) -> Measured:
     try:
-        return kind.measured(subject, settings)
+        return measurement(kind, subject, settings)
     except Unsupported as error:
         key = f"output.{kind.name}" + (f".{error.key}" if error.key else "")
         message = str(error)

@@ -30,6 +30,7 @@ from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Layout, Transform, make_transform
 from simulator.spectral.layout import PhysicalLayout, padded
+from simulator.spectral.sheared import ShearedTransform
 
 _CLOCK = ("time", "step", "dt", "origin", "since")
 _COMPONENTS = ("x", "y", "z")
@@ -258,6 +259,8 @@ class StoredFields:
         real = layout.real
         # A wave function also has its Nyquist planes.
         stored = make_transform(self.grid, devices, transform.dtype, real=real, every=not real)
+        if isinstance(transform, ShearedTransform):
+            stored = ShearedTransform(stored, transform.tilt)
         dtype = transform.dtype if layout.real else kind
         like = jax.ShapeDtypeStruct((*components, *stored.physical.shape), dtype)
         modes = jax.jit(stored.forward)(restored_field(self._snapshot, name, like, stored.physical))

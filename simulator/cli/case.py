@@ -169,7 +169,7 @@ def _absent(source: Path) -> re.Pattern[str]:
     from simulator.archive.series_recorder import subject_of
     from simulator.config import load_config
     from simulator.measure import KINDS
-    from simulator.measure.kind import Unsupported
+    from simulator.measure.kind import Unsupported, measurement
     from simulator.plan.abstract_run import paper_simulation
 
     subject = subject_of(paper_simulation(load_config(source), 1))
@@ -183,7 +183,7 @@ def _absent(source: Path) -> re.Pattern[str]:
     )
     for name, kind in KINDS.items():
         try:
-            kind.measured(subject, kind.Settings.model_validate({"every_steps": 1}))
+            measurement(kind, subject, kind.Settings.model_validate({"every_steps": 1}))
         except Unsupported:
             absent.append(f"output.{name}")
         except ValidationError:  # a key is required

@@ -248,7 +248,7 @@ def _by_function(
     model = simulation.model
 
     def operator(state: State) -> jax.Array:
-        fields = FieldView(model, outputs.contents(model, state))
+        fields = FieldView(model.at(state.time), outputs.contents(model, state))
         return jnp.ravel(function(fields)).astype(simulation.dtype)
 
     values = arrays["values"].reshape(len(arrays["time"]), -1)
@@ -267,7 +267,7 @@ def _spectra(
     layout = simulation.transform.layout
 
     def spectra(state: State) -> dict[str, jax.Array]:
-        return outputs.spectra(model, outputs.contents(model, state))
+        return outputs.spectra(model.at(state.time), outputs.contents(model, state))
 
     names = _columns(arrays, jax.eval_shape(spectra, simulation.template), "spectra")
     largest = (layout.shells - 1) * layout.shell_width

@@ -35,6 +35,7 @@ class HistogramSettings(SeriesCadence):
 
 
 class Histograms(Kind):
+    sheared = True
     name = "histograms"
     description = "Probability densities of the fields and their gradients, and of log density, in histograms.h5."
     Settings = HistogramSettings
@@ -171,6 +172,7 @@ class JointHistograms(Kind):
     other is in a bin, nan for bins without points. These means, and the mean `A_mean` and the unit
     `A_scale` of every quantity, are in the run's units."""
 
+    sheared = True
     name = "joint_histograms"
     description = (
         "Joint probability densities and conditional means of pairs of quantities, such as Q and R, in "

@@ -4,7 +4,7 @@ its pictures."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -199,6 +199,9 @@ class Kind:
     frequent: ClassVar[bool] = False
     """Whether rows are small and many: rows then wait in memory and are written together, about
     every ten seconds and before each checkpoint."""
+    sheared: ClassVar[bool] = False
+    """Whether rows can be taken of a flow in a background shear, whose wavenumbers depend on
+    time."""
     curves: ClassVar[Curves] = Curves()  # The drawing of variables without registered pictures.
 
     @property
@@ -267,3 +270,30 @@ def check_field_names(names: Iterable[str], known: Collection[str], what: str) -
         if name not in known:
             meant = did_you_mean(name, known)
             raise Unsupported(f"{name} is not {what}{meant} known: {', '.join(known)}", "fields")
+
+
+def measurement(kind: Kind, subject: Subject, settings: Any) -> Measured:
+    """The measurement of a kind; if the wavenumbers of the model depend on time, it is made again
+    for the time of each state.
+
+    Raises Unsupported if the model does not have the quantities."""
+    if subject.model.at(0.0) is subject.model:
+        return kind.measured(subject, settings)
+    if not kind.sheared:
+        raise Unsupported("does not follow a background shear; leave it out", of_model=False)
+
+    def at(time: Any) -> Measured:
+        model = subject.model.at(time)
+        return kind.measured(replace(subject, model=model, transform=model.transform), settings)
+
+    def compute(state: models.State, *arrays: Any) -> dict[str, jax.Array]:
+        return at(state.time).compute(state, *arrays)
+
+    def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        carried = at(state.time).carried
+        assert carried is not None
+        return carried.update(state, arrays)
+
+    first = at(0.0)
+    carried = first.carried and replace(first.carried, update=update)
+    return replace(first, compute=compute, carried=carried)

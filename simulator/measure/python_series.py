@@ -56,6 +56,7 @@ Block = PythonOutputSettings | list[PythonOutputSettings]
 
 
 class PythonOutput(Kind):
+    sheared = True
     name = "python"
     description = (
         "Measurements by your own functions, one block or a list, each in a series NAME.h5."

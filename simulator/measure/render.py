@@ -96,6 +96,7 @@ def _rising(key: str, points: str | tuple[tuple[float, str, float], ...]) -> Non
 
 
 class Render(Kind):
+    sheared = True
     name = "render"
     description = "Volume pictures of a field, rendered by the devices, in render.h5."
     Settings = RenderSettings

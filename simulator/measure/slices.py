@@ -46,6 +46,7 @@ class SliceSettings(SeriesCadence):
 
 
 class Slices(Kind):
+    sheared = True
     name = "slices"
     description = "Mid-plane slices in slices.h5, in addition to the slices of every snapshot."
     Settings = SliceSettings

@@ -23,6 +23,7 @@ class SpectraSettings(SeriesCadence):
 
 
 class Spectra(Kind):
+    sheared = True
     name = "spectra"
     description = "Shell spectra in spectra.h5."
     Settings = SpectraSettings
@@ -78,6 +79,7 @@ class SpectralMapSettings(SeriesCadence):
 
 
 class SpectralMaps(Kind):
+    sheared = True
     name = "spectral_maps"
     description = "Energies against the wavenumbers across and along an axis in spectral_maps.h5."
     Settings = SpectralMapSettings
@@ -102,6 +104,7 @@ class SpectralMaps(Kind):
 
 
 class Cospectra(Kind):
+    sheared = True
     name = "cospectra"
     description = "Spectra of fluxes and helicities, and of parts of the energy, in cospectra.h5."
     curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")

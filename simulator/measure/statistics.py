@@ -39,6 +39,7 @@ OF = ("mean", "variance", "error")
 
 
 class Statistics(Kind):
+    sheared = True
     name = "statistics"
     description = (
         "Means over time of diagnostics, spectra and transfer, with error bars, in statistics.h5."

@@ -46,6 +46,7 @@ class Strain(Kind):
     e_alpha)^2>, whose sum is <omega . S omega>; `strain_product` = <alpha beta gamma>, -1/4 of this
     sum (Betchov 1956, J. Fluid Mech. 1, 497)."""
 
+    sheared = True
     name = "strain"
     description = (
         "Eigenvalues of the rate of strain, and alignment of vorticity, magnetic field and scalar gradients with its "

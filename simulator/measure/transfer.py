@@ -30,6 +30,7 @@ def check_flow(subject: Subject) -> None:
 
 
 class Transfer(Kind):
+    sheared = True
     name = "transfer"
     description = "Energy transfer and flux between scales in transfer.h5."
 
@@ -55,6 +56,7 @@ SIGNS = ("positive", "negative")
 
 
 class Helicity(Kind):
+    sheared = True
     name = "helicity"
     description = (
         "Helicity spectrum, and energy, transfer and flux by the sign of helicity, in helicity.h5."
@@ -115,6 +117,7 @@ class ShellToShellSettings(SeriesCadence):
 
 
 class ShellToShell(Kind):
+    sheared = True
     name = "shell_to_shell"
     description = (
         "Kinetic energy that bands of wavenumbers receive from one another in shell_to_shell.h5."

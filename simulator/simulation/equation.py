@@ -14,6 +14,7 @@ from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.models.tendency import coupling
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping import INTEGRATORS
+from simulator.physics.stepping.integrator import Multistep
 from simulator.physics.terms import TERMS, Term
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_devices
@@ -44,6 +45,8 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
+    if model.at(0.0) is not model:
+        check_sheared(config)
     choose_waves(config, model)
     model.linear_growth.settle()
     if isinstance(largest := model.linear_growth.largest, float) and not isfinite(largest):
@@ -56,6 +59,19 @@ def _term(config: RunConfig, model: Equation, inputs: Inputs, index: int) -> Ter
     settings = config.terms[index]
     with config.blaming(f"terms.{index}"):
         return TERMS[settings.kind](settings, model, inputs)
+
+
+def check_sheared(config: RunConfig) -> None:
+    """Refuses what a box that a uniform shear carries along cannot hold."""
+    if issubclass(INTEGRATORS[config.time.integrator], Multistep):
+        problem = "carries rates from step to step, which a background shear turns"
+        raise config.error("time.integrator", f"{config.time.integrator} {problem}; take rk4")
+    if config.terms:
+        problem = "stand still in the box, which model.shear carries along; leave one out"
+        raise config.error("terms", f"terms {problem}")
+    if config.time.waves == "exact":
+        problem = "exact waves need wavenumbers that stay, and model.shear turns them"
+        raise config.error("time.waves", f"{problem}; explicit")
 
 
 def choose_waves(config: RunConfig, model: Equation) -> None:
@@ -73,7 +89,8 @@ def choose_waves(config: RunConfig, model: Equation) -> None:
         raise config.error(
             "time.waves", f"{problem}; explicit, or time.integrator: {' or '.join(integrators)}"
         )
-    if waves is not None and able and (wanted or model.usual_waves) == "exact":
+    turns = model.at(0.0) is not model
+    if waves is not None and able and not turns and (wanted or model.usual_waves) == "exact":
         model.integrated = waves.names
         model.wave_frequency = 0.0
 
@@ -112,6 +129,9 @@ def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:
     if config.particles and ("velocity" not in model.fields or model.split):
         problem = f"move with the velocity of a fluid, which {config.model.kind} does not evolve"
         raise config.error("particles", f"{problem}; navier_stokes, boussinesq and mhd do")
+    if config.particles and model.at(0.0) is not model:
+        problem = "do not follow a background shear yet; leave them or model.shear out"
+        raise config.error("particles", problem)
     if config.particles and model.transform.grid.planar:
         problem = "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
         raise config.error("particles", problem)

@@ -34,6 +34,7 @@ def initial_fields(
 
     Solenoidal fields are projected; `warn` gets a line if the projection removes energy. Raises
     UserError if the condition cannot be built or is not finite."""
+    model = model.at(first_time(config, model, inputs))
     initial = INITIALS[config.initial.kind](config.initial)
     try:
         fields = start_of(initial, model, cast(Any, inputs))
@@ -65,6 +66,7 @@ def traced_start(
     config: RunConfig, model: Equation, inputs: Inputs
 ) -> tuple[dict[str, Any], Any, Any]:
     """`initial_fields` for settings whose numbers may be traced, and what `judge` needs."""
+    model = model.at(first_time(config, model, inputs))
     fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
     kept, energies, finite = _solenoidal(model, fields)
     return (
@@ -88,8 +90,8 @@ def first_time(config: RunConfig, model: Equation, inputs: Inputs) -> float:
 
 
 def fields_from(model: Equation, values: Mapping[str, Any]) -> Fields:
-    """The spectral fields of `Simulation.state_from`. Raises UserError for a wrong name, shape or
-    type."""
+    """The spectral fields of `Simulation.state_from`, of a model with its time. Raises UserError for
+    a wrong name, shape or type."""
 
     def refused(text: str) -> UserError:
         return UserError(f"state_from: {text}")
@@ -145,6 +147,8 @@ def begin(
         memory = replace(memory, forcing=system.forcing.memory())
     if outputs.in_every_step(model):
         memory = replace(memory, residual=jnp.float64(0))
+    if system.sheared is not None:
+        memory = replace(memory, lost=jnp.float64(0))
     fields = {name: start[name] for name in model.fields}
     particles = {name: start[name] for name in model.populations}
     several = isinstance(integrator, Multistep)

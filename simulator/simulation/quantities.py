@@ -12,7 +12,7 @@ from simulator.errors import did_you_mean
 from simulator.measure.budget import imbalance, powers
 from simulator.physics.models import Equation, State, outputs
 from simulator.physics.models.composite import Composite
-from simulator.physics.models.memory import RESIDUAL
+from simulator.physics.models.memory import LOST, RESIDUAL
 from simulator.physics.models.observables.scalars import scalar_injections
 from simulator.physics.models.observables.terms import term_columns
 from simulator.physics.models.tendency import linear_rates, linearized, tendency
@@ -24,9 +24,9 @@ from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, T
 
 def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    model = system.model
-    fields = state.fields
     time = state.time
+    model = system.model.at(time)
+    fields = state.fields
     memory = state.memory
     forces = {} if system.forcing is None else system.forcing.each(fields, time, memory.forcing)
     gained = powers(model, fields, forces)
@@ -53,6 +53,8 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     row |= terms
     if residual is not None:
         row[RESIDUAL] = residual
+    if memory.lost is not None:
+        row[LOST] = memory.lost
     # The rate at the last kick of a split step, from which dt follows, was computed in the step.
     return {**row, "rate": rate if memory.rate is None else memory.rate}
 

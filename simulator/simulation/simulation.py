@@ -160,7 +160,9 @@ class Simulation:
         Modes that dealiasing does not keep and the divergence of solenoidal fields are removed.
         Raises UserError for a wrong name or shape."""
         state = initial_state.with_particles(
-            self.config, self.begin(initial_state.fields_from(self.model, values)), self.swarm
+            self.config,
+            self.begin(initial_state.fields_from(self.model.at(self.first_time), values)),
+            self.swarm,
         )
         self.__dict__.pop("template", None)
         return self.placed(state)
@@ -234,7 +236,9 @@ class Simulation:
     def spectra(self) -> Callable[[State], dict[str, Spectrum]]:
         """The compiled function from a state to its shell spectra."""
         return jax.jit(
-            lambda state: outputs.spectra(self.model, outputs.contents(self.model, state))
+            lambda state: outputs.spectra(
+                self.model.at(state.time), outputs.contents(self.model, state)
+            )
         )
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
@@ -264,7 +268,7 @@ class Simulation:
         if name not in self._compiled:
             self._compiled[name] = jax.jit(
                 lambda state: outputs.field_values(
-                    self.model, name, outputs.contents(self.model, state)
+                    self.model.at(state.time), name, outputs.contents(self.model, state)
                 )
             )
         return self._compiled[name]

@@ -6,7 +6,8 @@ energy budget, the next force, and the particles' devices."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -17,12 +18,15 @@ from jax.sharding import PartitionSpec
 from simulator.measure.budget import residual
 from simulator.physics.models import Equation, Fields, SplitEquation, State, outputs
 from simulator.physics.models.composite import Composite
+from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Balance
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep, Past
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
 from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, Truth, Whole
+from simulator.spectral.collectives import after
+from simulator.spectral.operators import squared
 
 
 class StepEnd(NamedTuple):
@@ -69,7 +73,7 @@ def explicit_step(
     if wrap is not None:
         tendency = wrap(tendency)
 
-    def N(u: Evolved, t: Number) -> Evolved:
+    def explicit(u: Evolved, t: Number) -> Evolved:
         return tendency(u, t)[0]
 
     u = system.unknowns(begin)
@@ -77,7 +81,8 @@ def explicit_step(
     a, maxima = tendency(u, begin.time)
     end = choose(begin, system.rate(begin, maxima))
     end = end._replace(dt=dt_after(balance, end.dt))
-    L = system.linear(begin)
+    L = system.linear(begin, end.dt)
+    N = system.on_path(begin, L, explicit)
     new = end.of(begin)
     if isinstance(integrator, Multistep):
         past = Past({name: Evolved(tree) for name, tree in begin.history.items()}, begin.dt)
@@ -86,7 +91,9 @@ def explicit_step(
     else:
         u = integrator.step(u, begin.time, end.dt, a, N, L)
     new = with_fields(system.model, begin, new, u)
-    new = with_residual(system, balance, new)
+    new = with_solenoidal_fields(system, begin, new)
+    new = with_residual(system, balance, begin, new)
+    new = in_next_frame(system, begin, new)
     new = with_next_force(system, new)
     return with_moved_particles(system, new, u)
 
@@ -115,11 +122,41 @@ def with_fields(model: Equation, begin: State, new: State, fields: Fields) -> St
     return replace(new, fields=constrained)
 
 
-def with_residual(system: System, before: Balance | None, new: State) -> State:
+def with_solenoidal_fields(system: System, begin: State, new: State) -> State:
+    """The new state without the divergence that the error of a step has while shear turns k."""
+    if system.sheared is None:
+        return new
+    model = system.model.at(new.time, begin.time)
+    projected = {name: model.project(new.fields[name]) for name in model.solenoidal}
+    return replace(new, fields={**new.fields, **projected})
+
+
+def in_next_frame(system: System, begin: State, new: State) -> State:
+    """The new state in the sheared frame at its time; the energy of waves that leave with the old
+    frame is added to what is lost."""
+    sheared = system.sheared
+    earlier = new.memory.lost
+    if sheared is None or earlier is None:
+        return new
+    number = jnp.asarray(sheared.left_behind(new.time) - sheared.left_behind(begin.time))
+    fields = sheared.exchanged(new.fields, number)
+    model = cast(IncompressibleFlow, system.model)
+    densities = (
+        weight / 2 * (squared(new.fields[name]) - squared(fields[name]))
+        for name, weight in model.energy_weights.items()
+    )
+    energy = reduce(add, densities)
+    if new.memory.residual is not None:  # the sums over devices have one order
+        energy = after(energy, new.memory.residual)
+    lost = earlier + model.transform.layout.sum(energy)
+    return _remembering(replace(new, fields=fields), lost=lost)
+
+
+def with_residual(system: System, before: Balance | None, begin: State, new: State) -> State:
     """The new state with the residual of the energy budget."""
     if before is None:
         return new
-    balance = system.balance(new.fields, new.time, new.memory)
+    balance = system.balance(new.fields, new.time, new.memory, begin.time)
     return _remembering(new, residual=residual(before, balance, new.dt))
 
 

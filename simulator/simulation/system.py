@@ -1,13 +1,21 @@
 """The equation du/dt = L u + N(u, t) of a run, as integrators solve it."""
 
+from functools import reduce
+from operator import add
+
+import numpy as np
+
 from simulator.measure.budget import budget
 from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, Force, State, StateMemory
+from simulator.physics.models.damping import Hyperdiffusion
 from simulator.physics.models.observables.budget import Balance
 from simulator.physics.models.tendency import linear_part, linear_rates, linearized, tendency
 from simulator.physics.particles.swarm import Swarm
-from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.evolved import Evolved, growth
+from simulator.physics.stepping.integrator import Nonlinear
 from simulator.spectral.arrays import Number, Numbers
+from simulator.spectral.sheared import ShearedFrame
 
 
 class System:
@@ -22,22 +30,51 @@ class System:
         self.model = model
         self.forcing = forcing
         self.swarm = swarm or Swarm((), model)
+        self.sheared: ShearedFrame | None = getattr(model, "sheared", None)
 
     def unknowns(self, state: State) -> Evolved:
         """u of a state."""
         return Evolved(state.fields | self.swarm.moving(state.particles))
 
-    def linear(self, begin: State) -> Evolved:
-        """L (1/time)."""
+    def linear(self, begin: State, dt: Number) -> Evolved:
+        """L (1/time); with wavenumbers that depend on time its mean over the step."""
+        if self.sheared is not None:
+            return self._mean_linear(begin, begin.time, begin.time + dt)
         part = linear_part(self.model, begin.fields)
         part.update(self.swarm.linear(begin.memory.particles))
         return part
+
+    def _mean_linear(self, begin: State, start: Number, end: Number) -> Evolved:
+        """The mean of L between two times, exact for powers of k."""
+        orders = (
+            damping.order for damping in self.model.damps if isinstance(damping, Hyperdiffusion)
+        )
+        nodes, weights = np.polynomial.legendre.leggauss(max(orders, default=1) + 1)
+
+        def at(node: float) -> Evolved:
+            time = start + (1 + node) / 2 * (end - start)
+            return Evolved(linear_terms(self.model.at(time, begin.time)))
+
+        parts = (w / 2 * at(x) for x, w in zip(nodes.tolist(), weights.tolist(), strict=True))
+        return reduce(add, parts)
+
+    def on_path(self, begin: State, L: Evolved, N: Nonlinear) -> Nonlinear:
+        """N of w = exp(-phi) u, for which L is constant: phi is the integral of the true L less this
+        mean L since the beginning of the step. It is 0 at both ends of the step, where w = u."""
+        if self.sheared is None:
+            return N
+
+        def along(w: Evolved, t: Number) -> Evolved:
+            phi = self._mean_linear(begin, begin.time, t) - L
+            return growth(phi, begin.time - t) * N(growth(phi, t - begin.time) * w, t)
+
+        return along
 
     def tendency(self, begin: State, u: Evolved, time: Number) -> tuple[Evolved, Numbers]:
         """N(u, t), and the maxima that limit dt."""
         fields = {name: u[name] for name in begin.fields}
         accelerations = self.accelerations(fields, time, begin.memory)
-        model = linearized(self.model, begin.fields)
+        model = linearized(self.model.at(time, begin.time), begin.fields)
         rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes)
         counts = {name: particles.count for name, particles in begin.particles.items()}
         values = evaluated.values.get("velocity")
@@ -61,6 +98,8 @@ class System:
         force = self.force(memory)
         return None if force is None else force(fields, time)
 
-    def balance(self, fields: Fields, time: Number, memory: StateMemory) -> Balance:
-        """The energy budget with the power of the forcing."""
-        return budget(self.model, fields, time, self.force(memory))
+    def balance(
+        self, fields: Fields, time: Number, memory: StateMemory, since: Number | None = None
+    ) -> Balance:
+        """The energy budget with the power of the forcing; for `since` see `Equation.at`."""
+        return budget(self.model.at(time, since), fields, time, self.force(memory))

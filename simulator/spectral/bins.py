@@ -41,14 +41,12 @@ class Bins:
         named = {name: a for a, name in layout.grid.names.items()}
         self._layout, self._axis, self._direction = layout, named[axis], direction
         units = layout.grid.fundamental
-        numbers = zip("xyz", units, strict=True)
-        mode_numbers = {a: float(np.abs(layout.mode_numbers[a]).max()) * u for a, u in numbers}
         axes = [a for a in layout.grid.axes if (a == self._axis) == (direction == "parallel")]
         present = [units["xyz".index(a)] for a in axes if layout.grid.shape["xyz".index(a)] > 1]
         self.width = max(present, default=layout.shell_width)
         if direction == "perpendicular" and layout.grid.given_shell_width is not None:
             self.width = layout.grid.given_shell_width
-        self.count = int(shell_at(sum(mode_numbers[a] ** 2 for a in axes) ** 0.5 / self.width)) + 1
+        self.count = int(shell_at(sum(layout.reach(a) ** 2 for a in axes) ** 0.5 / self.width)) + 1
 
     def wavenumbers(self) -> Float[np.ndarray, "bin"]:
         """Central wavenumber (1/length) of each bin."""

@@ -381,13 +381,16 @@ class Layout(Arrangement):
     @cached_property
     def shells(self) -> int:
         """Number of shells that hold the modes of the state."""
-        largest = [int(np.abs(self.mode_numbers[a]).max()) for a in AXES]
-        if self.truncated:  # a layout may store more modes than belong to the state
-            largest = [min(n, kept) for n, kept in zip(largest, self.grid.kept, strict=True)]
-        corner = sum(
-            (n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True)
-        )
+        corner = sum(self.reach(axis) ** 2 for axis in AXES)
         return int(shell_at(corner**0.5 / self.shell_width)) + 1
+
+    def reach(self, axis: str) -> float:
+        """The largest wavenumber (1/length) of a mode of the state along an axis."""
+        i = AXES.index(axis)
+        largest = int(np.abs(self.mode_numbers[axis]).max())
+        if self.truncated:  # a layout may store more modes than belong to the state
+            largest = min(largest, self.grid.kept[i])
+        return largest * self.grid.fundamental[i]
 
     def shell_numbers(self) -> Int[Array, "ka kb kc"]:
         """The shell of every mode; modes beyond the last shell, and padding, are assigned to the

@@ -24,6 +24,9 @@ output:
     for name in ("transfer", "histograms", "spectral_maps", "field_statistics", "strain")
 )
 COSPECTRA = "  cospectra: {every: 1}\n"
+SHEARED = """
+output: {spectra: {every: 1}, transfer: {every: 1}, histograms: {every: 1}, strain: {every: 1}, cospectra: {every: 1}}
+"""
 LARGE = """
 output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
 """
@@ -89,6 +92,7 @@ CASES = {
     ),
     "convection": (STRATIFIED + "-1", "kind: abc", FLOW + COSPECTRA),
     "mhd": (MAGNETIC, "kind: abc, magnetic: {energy: 0.1}", FLOW + COSPECTRA),
+    "sheared": (MAGNETIC + ", shear: -1", "kind: abc, magnetic: {energy: 0.1}", SHEARED),
     "plane": (
         f"kind: navier_stokes, {CARRIED.replace('[1, 0, 0]', '[1, 0]')}",
         "kind: taylor_green",

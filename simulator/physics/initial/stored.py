@@ -2,7 +2,7 @@
 code in HDF5 files as GADGET reads and writes them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,9 @@ from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.settings import InputPath, Integer, Positive, Settings
+from simulator.spectral import Transform
 from simulator.spectral.arrays import holds
+from simulator.spectral.sheared import ShearedTransform, Turn
 
 
 class SnapshotStartSettings(Settings):
@@ -72,6 +74,7 @@ class SnapshotStart(Initial):
             raise UserError(
                 f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box"
             )
+        check_frame(path, theirs, files.clock(path), transform)
         for wanted in (model.shapes, model.initial_shapes):
             names = [name for name, lead in wanted.items() if stored.components.get(name) == lead]
             if len(names) >= len(model.fields):
@@ -96,6 +99,22 @@ class SnapshotStart(Initial):
             problem = f"holds {stored.count} {population.name}, and the model's count is {population.count}"
             raise UserError(f"{self.settings.path}: {problem}; they have to be equal")
         return population.adopted(stored, population.records)
+
+
+def check_frame(
+    path: str, box: Sequence[float], clock: tuple[float, Mapping[str, Any]], transform: Transform
+) -> None:
+    """Raises UserError if the stored fields of a box are not periodic in that of the transform,
+    because a background shear has carried them along. `clock`: see `StartFiles.clock`."""
+    time, config = clock
+    turn = Turn(float((config.get("model") or {}).get("shear") or 0), box)
+    ours = transform.tilt if isinstance(transform, ShearedTransform) else 0.0
+    if abs(turn.tilt(time) - ours) > 1e-9:
+        start = f"model.shear: {turn.rate:g} and initial.time: keep"
+        times = f", or fields at multiples of {1 / abs(turn.per_time):.6g}" if turn.rate else ""
+        raise UserError(
+            f"{path}: its fields are not periodic in the frame of this run at its start; give {start}{times}"
+        )
 
 
 CM_PER_KPC = 3.0856775814913673e21

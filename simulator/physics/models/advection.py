@@ -4,6 +4,8 @@ The projection removes gradients, so both give the same tendency if products are
 errors. A form states the evolved fields that it uses, the further fields whose values it needs, its
 products at a point, and the force that it computes from the coefficients of the products."""
 
+from typing import Self
+
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
@@ -48,6 +50,10 @@ class Momentum:
     def __init__(self, layout: Layout, magnetic: bool = False):
         self.layout = layout
         self.magnetic = magnetic
+
+    def on(self, layout: Layout) -> Self:
+        """The form with the wavenumbers of another layout."""
+        return type(self)(layout, self.magnetic)
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from simulator.errors import UserError
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.kinds import StratifiedFlow
-from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
+from simulator.physics.models.navier_stokes import TURNED, FlowSettings, NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.observables.scalars import Scalars
@@ -85,6 +86,8 @@ class Boussinesq(NavierStokes, StratifiedFlow):
         down = (0.0,) * (len(grid.axes) - 1) + (-1.0,)
         gravity = settings.gravity
         direction = down if gravity is None else along_axes(grid, "gravity", gravity)
+        if self.sheared is not None and direction[1]:
+            raise UserError(f"gravity: {TURNED}, as in [-1, 0{', 0' * (not grid.planar)}]")
         self.up = tuple(-g / hypot(*direction) for g in direction)
         self.stable = self.stratification > 0
         background = tuple(self.stratification * e for e in self.up)

@@ -274,6 +274,11 @@ class Equation:
         name."""
         return dict(products)
 
+    def at(self, time: arrays.Number | float, since: arrays.Number | float | None = None) -> Self:
+        """The equation with its wavenumbers at a time. They depend on it in a sheared flow, whose
+        fields have the frame at the time `since`, by default the same."""
+        return self
+
     def velocity(self, fields: Fields) -> arrays.SpectralVector:
         """The velocity (length/time)."""
         return fields["velocity"]

@@ -11,6 +11,8 @@ from simulator.spectral.arrays import Number, Numbers
 RATE = "rate"
 RESIDUAL = "budget_residual"
 """The residual's name in files and in the diagnostics."""
+LOST = "lost_to_shear"
+"""The name in files and in the diagnostics of the energy that left with waves."""
 
 
 @jax.tree_util.register_dataclass
@@ -29,6 +31,10 @@ class StateMemory:
     residual: Number | None = None
     """The residual of the energy budget in the last step, of models with a budget in every step."""
 
+    lost: Number | None = None
+    """The energy of the waves that a background shear has carried beyond the modes of the state,
+    since the beginning."""
+
     @classmethod
     def of_model(cls, numbers: Numbers) -> Self:
         """The memory of a model, which names its rate among its numbers."""
@@ -38,7 +44,7 @@ class StateMemory:
     @property
     def named(self) -> dict[str, jax.Array]:
         """All arrays by the names that they have in checkpoints."""
-        numbers = {RATE: self.rate, RESIDUAL: self.residual}
+        numbers = {RATE: self.rate, RESIDUAL: self.residual, LOST: self.lost}
         stated = {name: number for name, number in numbers.items() if number is not None}
         return {**self.model, **self.forcing, **self.particles, **stated}
 
@@ -56,4 +62,5 @@ class StateMemory:
             particles=part(self.particles),
             rate=arrays.get(RATE),
             residual=arrays.get(RESIDUAL),
+            lost=arrays.get(LOST),
         )

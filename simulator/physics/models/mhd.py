@@ -72,6 +72,7 @@ class MhdSettings(FlowSettings):
             "hyperviscosity": self.hyperviscosity,
             "drag": self.drag,
             "rotation": any(self.rotation),
+            "shear": self.shear,
         }
         for key, value in without_effect.items():
             if value:
@@ -174,6 +175,8 @@ class Mhd(NavierStokes, ConductingFlow):
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         rates = {**super().combine(products, fields), "magnetic": self.curl(products["emf"])}
+        if self.sheared is not None:
+            rates["magnetic"] += self.sheared.along(fields["magnetic"])
         if self.kinematic:
             rates["velocity"] = jnp.zeros_like(fields["velocity"])
         return rates

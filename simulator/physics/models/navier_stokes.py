@@ -13,6 +13,7 @@ In two dimensions the velocity has two components and the vorticity one, along t
 has no effect there, because its force is a gradient, and the only closures are those of users."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field as Key
@@ -45,13 +46,17 @@ from simulator.physics.models.passive_scalars import (
     scalar_fluxes,
     scalars_on,
 )
+from simulator.physics.models.shear import ShearedAdvective, ShearProduction
 from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
-from simulator.settings import NonNegative, Settings, Vector
+from simulator.settings import NonNegative, Real, Settings, Vector, wrong
 from simulator.spectral import Transform
-from simulator.spectral.arrays import OverModes, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.arrays import Number, OverModes, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.operators import cross
+from simulator.spectral.sheared import ShearedFrame
+
+TURNED = "along y changes with time in the flow S x e_y; leave this component or shear out"
 
 
 class FlowSettings(Settings):
@@ -67,6 +72,9 @@ class FlowSettings(Settings):
     rotation: Vector = (0.0, 0.0, 0.0)
     """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is
     none."""
+    shear: Real = 0.0
+    """S of the background flow S x e_y (1/time), which carries the box along; with `rotation: [0,
+    0, Omega]` a shearing box with S = -q Omega."""
     scalars: Annotated[tuple[Scalar, ...], Key(max_length=100)] = ()
     """Passive scalars."""
     subgrid: SubgridSettings | None = None
@@ -80,6 +88,21 @@ class FlowSettings(Settings):
     def _names_and_closure_fit(self) -> Self:
         check_names_differ(self.scalars)
         check_closed(self.subgrid, (*self.closed, *(scalar.name for scalar in self.scalars)))
+        return self
+
+    @model_validator(mode="after")
+    def _shear_turns_nothing_else(self) -> Self:
+        if not self.shear:
+            return self
+        if self.rotation[0]:
+            problem = "along x turns the flow S x e_y out of its plane; rotate about z or y, or leave shear out"
+            raise wrong("rotation", problem)
+        for i, scalar in enumerate(self.scalars):
+            if scalar.mean_gradient[1]:
+                raise wrong(f"scalars.{i}.mean_gradient", TURNED)
+        for key, value in {"drag": self.drag, "subgrid": self.subgrid}.items():
+            if value:
+                raise wrong(key, "has no form for waves that shear turns; leave it or shear out")
         return self
 
 
@@ -108,6 +131,9 @@ class NavierStokes(IncompressibleFlow):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         velocity = Field("velocity", vector=True, solenoidal=True, units="length/time")
         self.evolved = (velocity, *further, *(Field(s.name) for s in settings.scalars))
+        if not absent(settings.shear):
+            self.sheared = ShearedFrame(settings.shear, transform)
+            transform = self.sheared.transform
         super().__init__(settings, transform)
         if transform.grid.planar:
             subgrid = settings.subgrid.kind if settings.subgrid is not None else None
@@ -117,6 +143,13 @@ class NavierStokes(IncompressibleFlow):
         self.momentum = advection_of(transform)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
         self.wave_frequency = 2 * sum(component**2 for component in self.rotation) ** 0.5
+        if self.sheared is not None:
+            self.wave_frequency += abs(settings.shear)
+            self.unforced = (
+                "stands still in the box, which model.shear carries along; leave one out"
+            )
+            self.step_limit = ShearedAdvective()
+            self.has = (*self.has, ShearProduction())
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
@@ -124,6 +157,16 @@ class NavierStokes(IncompressibleFlow):
         if settings.subgrid is not None:
             close(model, settings.subgrid, files)
         return model
+
+    def at(self, time: Number | float, since: Number | float | None = None) -> Self:
+        if self.sheared is None or self.transform is not self.sheared.transform:
+            return self
+        other = copy(self)
+        other.transform = self.sheared.at(time, since)
+        other.transforms = dict.fromkeys(self.fields, other.transform)
+        other.density_transform = other.transform
+        other.momentum = self.momentum.on(other.transform.layout)
+        return other
 
     def linear(self) -> dict[str, OverModes]:
         k2 = self.k_squared
@@ -160,16 +203,19 @@ class NavierStokes(IncompressibleFlow):
         return values["velocity"]
 
     def body_force(self, fields: Fields) -> SpectralVector | float:
-        """The accelerations that are linear in the fields: -2 Omega x u."""
+        """The accelerations that are linear in the fields: -2 Omega x u - 2 S u_x e_y."""
         u = fields["velocity"]
-        if absent(*self.rotation):
-            return 0.0
-        return cross(u, 2 * constant(self.rotation, u.real.dtype))
+        force = (
+            0.0 if absent(*self.rotation) else cross(u, 2 * constant(self.rotation, u.real.dtype))
+        )
+        return force if self.sheared is None else force - 2 * self.sheared.along(u)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         u = fields["velocity"]
         waves = 0.0 if "velocity" in self.integrated else self.body_force(fields)
         rates = {"velocity": self.project(self.momentum.force(products) + waves)}
+        if self.sheared is not None:  # whose gradient turns k, too
+            rates["velocity"] += self.sheared.along(u)
         for s in self.transported:
             rates[s.name] = -self.divergence(products[s.name])
             if not absent(*s.mean_gradient) and s.name not in self.integrated:

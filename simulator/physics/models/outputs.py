@@ -109,6 +109,7 @@ def point_moments(model: Equation, fields: Fields) -> Evaluated:
 def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
     """Scalars of `diagnostics.csv` by column, and `rate`, the largest rate (1/time) that a step has
     to resolve."""
+    model = model.at(time)
     evaluated = point_moments(model, fields)
     row: Columns = {}
     for part in model.has:
@@ -134,6 +135,7 @@ def budget_row(
     """The row of a momentary budget that defines none itself: d energy / dt is the slope of the
     energy by the fields times their rates."""
     assert model.budget is not None
+    model = model.at(time)
     budget = model.budget
 
     def energy(evolved: Fields) -> tuple[Number, Balance]:

@@ -71,6 +71,7 @@ def tendency(
 ) -> tuple[Fields, Evaluated]:
     """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
     `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
+    model = model.at(time)
     evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
     products, sources = apart(evaluated.products, SOURCE)
     products, fluxes = apart(products, FLUX)

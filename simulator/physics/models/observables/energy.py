@@ -12,6 +12,7 @@ from simulator.physics.models.observables.modes import energy_transfer, weighted
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
 from simulator.physics.models.passive_scalars import scalar_fluxes
+from simulator.physics.models.shear import production
 from simulator.physics.models.tendency import linear_terms
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
@@ -40,7 +41,7 @@ class EnergyBudget(Budget[AnyFlow]):
             variances = {scalar.name for scalar in model.transported}
             for name, weight in weights.items():
                 lost += weight / (2 if name in variances else 1) * subgrid[loss_column(name)]
-        return Balance(jnp.asarray(energy), 0.0, jnp.asarray(lost))
+        return Balance(jnp.asarray(energy), production(model, fields), jnp.asarray(lost))
 
     def work(self, model: AnyFlow, fields: Fields, forces: Fields) -> Number:
         inner = model.transform.layout.inner

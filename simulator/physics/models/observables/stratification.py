@@ -29,7 +29,8 @@ class StratifiedBudget(EnergyBudget[StratifiedFlow]):
         balance = super().balance(model, fields)
         if model.stable:
             return balance
-        return balance._replace(production=buoyancy_flux(model, fields))
+        lifted = buoyancy_flux(model, fields)
+        return balance._replace(production=lifted + balance.production if model.sheared else lifted)
 
 
 class Stratification(Observable[StratifiedFlow]):

@@ -1,0 +1,49 @@
+"""A uniform background shear flow U = S x e_y, in the frame that it carries along.
+
+Of a flow U + u and a magnetic field b, with waves whose k turns as dk_x/dt = -S k_y:
+
+du/dt = N(u) - S u_x e_y - grad p,  db/dt = N(b) + S b_x e_y,  k . u = k . b = 0.
+
+With rotation Omega e_z and S = -q Omega this is the shearing box. The gradient of p keeps k . u at
+zero while k turns: du/dt = P[N(u) - 2 S u_x e_y] + S u_x e_y. Rogallo, NASA Technical Memorandum 81315
+(1981); Hawley, Gammie & Balbus, Astrophys. J. 440, 742 (1995)."""
+
+import jax.numpy as jnp
+
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import IncompressibleFlow
+from simulator.physics.models.limits import Advected, Advective
+from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.spectral.arrays import Number, OverPoints, PointValues
+from simulator.spectral.sheared import LARGEST_TILT
+
+
+class ShearedAdvective(Advective):
+    """`Advective` at the points of a frame with the largest tilt: the velocity along y is there u_y
+    + tilt L_y / L_x u_x."""
+
+    def maxima(self, model: Advected, values: PointValues) -> dict[str, OverPoints]:
+        maxima = super().maxima(model, values)
+        grid = model.transform.grid
+        velocity = model.advection(values)
+        assert velocity is not None
+        turned = LARGEST_TILT * grid.seen(grid.shape)[1] / grid.seen(grid.box)[0]
+        return {"rate": maxima["rate"] + turned * abs(velocity[0])}
+
+
+class ShearProduction(Observable[IncompressibleFlow]):
+    """`shear_production`: the energy per time that the background flow gives to the fluctuations."""
+
+    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+        return {"shear_production": jnp.asarray(production(model, fields))}
+
+
+def production(model: IncompressibleFlow, fields: Fields) -> Number | float:
+    """S <b_x b_y - u_x u_y>, the work of the Maxwell and the Reynolds stress; 0 without a
+    background flow."""
+    if model.sheared is None:
+        return 0.0
+    signs = {"velocity": -1, "magnetic": 1}
+    vectors = ((sign, fields[name]) for name, sign in signs.items() if name in fields)
+    inner = model.transform.layout.inner
+    return model.sheared.rate * sum(sign * inner(v[0], v[1]) for sign, v in vectors)
