@@ -241,7 +241,7 @@ def cite_command(args: argparse.Namespace) -> int:
         path = Path(args.config)
         config = load_config(path / "config.yaml" if path.is_dir() else path, check_files=False)
         used = [config.model.kind, config.time.integrator, config.initial.kind]
-        used += [config.forcing.kind] if config.forcing is not None else []
+        used += [settings.kind for _, settings in config.forcings.values()]
         used += [config.grid.dealias]
         methods = _methods()
         entries += dict.fromkeys(methods[name] for name in used if name in methods)

@@ -64,6 +64,8 @@ def explain_command(args: argparse.Namespace) -> int:
 
     wanted = renamed(re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip(".")))
     known = reference_keys()
+    if not any(f"{key.path}.".startswith(f"{wanted}.") for key in known):
+        wanted = wanted.replace(".N", "", 1)  # a list of blocks that may stand alone
     if not wanted:
         shown = [key for key in known if "." not in key.path]
     else:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from simulator.config.run_config import Places
+from simulator.config.run_config import BLOCK, LIST, Places
 from simulator.config.yaml12 import Path, beginning_of, dotted, has, path_of, value_at
 from simulator.errors import UserError, did_you_mean, nearest, shown
 from simulator.settings import Settings
@@ -186,6 +186,8 @@ def _locate(
     for part in location:
         if isinstance(part, int) and isinstance(value, Mapping) and part not in value:
             continue  # one block in the place of a list of blocks
+        if part in (BLOCK, LIST):
+            continue  # the branch of a key that takes both
         classes = _classes(annotation)
         if len(classes) > 1:
             chosen = _chosen(classes, _kind_of(value))

@@ -93,8 +93,12 @@ def _inner_blocks(
     property: Mapping[str, Any], definitions: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The blocks in the value of a key, as (suffix of the path, block): ".N" in a list, ".NAME" in
-    a mapping, "" for the value itself."""
-    for choice in _choices(property):
+    a mapping, "" for the value itself. A list whose entry can stand alone has no blocks of its
+    own."""
+    choices = _choices(property)
+    for choice in choices:
+        if _lists(choice, choices):
+            continue
         if "$ref" in choice:
             block = definitions[choice["$ref"].rpartition("/")[2]]
             if block.get("type") == "object":
@@ -122,10 +126,17 @@ def _choices(property: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [property]
 
 
+def _lists(choice: Mapping[str, Any], choices: list[Mapping[str, Any]]) -> bool:
+    """Whether a choice is a list of what the other choices are alone."""
+    return "items" in choice and all(entry in choices for entry in _choices(choice["items"]))
+
+
 def _type(property: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    texts = list(
-        dict.fromkeys(filter(None, (_one_type(c, definitions) for c in _choices(property))))
+    choices = _choices(property)
+    said = (
+        "list of such blocks" if _lists(c, choices) else _one_type(c, definitions) for c in choices
     )
+    texts = list(dict.fromkeys(filter(None, said)))
     if "text" in texts and any(text.startswith("number") for text in texts):
         texts.remove("text")  # the text is an expression such as 2*pi
     return " or ".join(texts)

@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, Union, cast
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     create_model,
@@ -103,6 +105,10 @@ MOST_EVENTS = 1e9
 SINGLE = (1e-36, 1e36)
 
 
+BLOCK = "one block"
+LIST = "a list"
+"""The branches of a key that takes a block or a list of blocks, in pydantic's locations."""
+
 BLOCKS = "blocks"
 """The key of a validation's context whose dictionary keeps the validated blocks."""
 
@@ -131,7 +137,7 @@ class RunConfig(Shown, Settings):
     initial: Any
     """The initial condition."""
     forcing: Any = None
-    """A force on the fluid; by default none."""
+    """A force on the fluid, or a list of them, each with a name of its own; by default none."""
     particles: Any = ()
     """Particles that move with the fluid."""
     time: TimeSettings
@@ -182,6 +188,11 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
+        names = [force_name(force) for force in self._forces()]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                problem = f"{name} is taken; give each force a name of its own"
+                raise wrong(f"forcing.{index}.name", problem)
         names = [p.name for p in self.particles]
         for index, p in enumerate(self.particles):
             if p.name in names[:index]:
@@ -242,6 +253,18 @@ class RunConfig(Shown, Settings):
                 )
         return self
 
+    @property
+    def forcings(self) -> dict[str, tuple[str, Any]]:
+        """The key (`forcing`, or `forcing.0` in a list) and the settings of each force, by name."""
+        several = isinstance(self.forcing, tuple)
+        keys = (f"forcing.{i}" if several else "forcing" for i in range(len(self._forces())))
+        return {force_name(s): (k, s) for k, s in zip(keys, self._forces(), strict=True)}
+
+    def _forces(self) -> tuple[Any, ...]:
+        if self.forcing is None:
+            return ()
+        return self.forcing if isinstance(self.forcing, tuple) else (self.forcing,)
+
     def changed(self, **blocks: Mapping[str, Any]) -> Self:
         """The configuration with other values of some keys, which are not validated again:
         `config.changed(grid={"shape": (64, 64, 64)})`."""
@@ -269,6 +292,20 @@ class RunConfig(Shown, Settings):
         except UserError as error:
             key, _, message = str(error).partition(": ")
             raise self.error(f"{block}.{key}" if block else key, message) from error
+
+
+def force_name(settings: Any) -> str:
+    """The name of a force: that of its settings, else its kind."""
+    return getattr(settings, "name", None) or settings.kind
+
+
+def _block_or_list(block: Any) -> Any:
+    """The type of one block or of a list of such blocks."""
+    several: Any = tuple[block, ...]
+    return Annotated[
+        Annotated[block, Tag(BLOCK)] | Annotated[several, Tag(LIST)],
+        Discriminator(lambda value: LIST if isinstance(value, list | tuple) else BLOCK),
+    ]
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
@@ -352,7 +389,7 @@ def _misfit(
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
     if model.misfit and (line := model.misfit(config.model, integrators[integrator])):
         return "time.integrator", f"{integrator} {line}"
-    if config.forcing is not None and model.split:
+    if config.forcings and model.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
     if model.dealias and dealias not in model.dealias:
         return "grid.dealias", f"{name} takes {' or '.join(model.dealias)} only, not {dealias}"
@@ -401,7 +438,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         __validators__=_fitting(registries),
         model=(_choice(registries.models), ...),
         initial=(_choice(registries.initials), ...),
-        forcing=(cast(Any, _choice(registries.forcings) | None), None),
+        forcing=(cast(Any, _block_or_list(_choice(registries.forcings)) | None), None),
         particles=(particles, ()),
         time=(time, ...),
         output=(with_kinds(KINDS), ...),

@@ -1,5 +1,7 @@
 """The energy budget over a time step or at one time."""
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 
 from simulator.physics.models import Equation, Fields, Force
@@ -7,18 +9,22 @@ from simulator.physics.models.observables.budget import Balance
 from simulator.spectral.arrays import Number
 
 
-def injection(model: Equation, fields: Fields, time: Number, force: Force | None) -> Number:
-    """The energy that the forcing adds per time."""
-    if force is None or model.budget is None:
-        return jnp.float64(0)
-    return model.budget.work(model, fields, force(fields, time))
+def powers(model: Equation, fields: Fields, forces: Mapping[str, Fields]) -> dict[str, Number]:
+    """The energy that each of the `forces`, accelerations by field, adds per time; empty if the
+    model states no energy."""
+    if model.budget is None:
+        return {}
+    return {name: model.budget.work(model, fields, force) for name, force in forces.items()}
 
 
 def budget(model: Equation, fields: Fields, time: Number, force: Force | None) -> Balance:
     """The balance of the model with the forcing."""
     assert model.budget is not None
     balance = model.budget.balance(model, fields)
-    return balance._replace(production=injection(model, fields, time, force) + balance.production)
+    if force is None:
+        return balance
+    work = model.budget.work(model, fields, force(fields, time))
+    return balance._replace(production=work + balance.production)
 
 
 def residual(before: Balance, after: Balance, dt: Number) -> Number:

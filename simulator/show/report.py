@@ -187,7 +187,13 @@ def _timing(run: Run) -> str:
 def _parameters(run: Run) -> Iterator[str]:
     config = run.config
     blocks = ("model", "grid", "initial", "forcing", "time")
-    yield page.facts({name: _in_words(config.get(name) or {}) for name in blocks})
+    facts = {}
+    for name in blocks:
+        block = config.get(name) or {}
+        several = isinstance(block, list)
+        parts = {f"{name}.{i}": b for i, b in enumerate(block)} if several else {name: block}
+        facts |= {key: _in_words(part) for key, part in parts.items()}
+    yield page.facts(facts)
     yield page.folded("full configuration", (run.path / "config.yaml").read_text(errors="replace"))
 
 

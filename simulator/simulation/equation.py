@@ -6,7 +6,8 @@ from simulator.config import RunConfig
 from simulator.config.messages import mistakes_in
 from simulator.config.run_config import check_fitting
 from simulator.errors import UserError
-from simulator.physics.forcing import FORCINGS, Forcing
+from simulator.physics.forcing import FORCINGS, Forcing, Forcings
+from simulator.physics.forcing.forcing import EquationForcing
 from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.particles.swarm import Swarm
@@ -47,16 +48,26 @@ def model_name(config: RunConfig) -> str:
     return settings.equation if MODELS[settings.kind].open else settings.kind
 
 
-def make_forcing(config: RunConfig, model: Equation, inputs: Inputs) -> Forcing | None:
-    """The forcing that the block `forcing` describes. Raises UserError if the model cannot be
-    forced."""
-    settings = config.forcing
-    if settings is None:
-        return None
-    if model.unforced is not None:
+OF_EQUATION = "equation"
+"""The name of the force that an equation states itself."""
+
+
+def make_forcings(config: RunConfig, model: Equation, inputs: Inputs) -> Forcings | None:
+    """The forces that `forcing` describes and that of the equation; None without one. Raises
+    UserError if the model cannot be forced."""
+    if config.forcings and model.unforced is not None:
         raise config.error("forcing", model.unforced)
-    with config.blaming("forcing"):
-        return FORCINGS[settings.kind](settings, model, inputs)
+    forces: dict[str, Forcing] = {}
+    for name, (key, settings) in config.forcings.items():
+        with config.blaming(key):
+            forces[name] = FORCINGS[settings.kind](settings, model, inputs)
+            forces[name].number = len(forces) - 1
+    if type(model).forcing is not Equation.forcing:
+        if OF_EQUATION in forces:
+            key, _ = config.forcings[OF_EQUATION]
+            raise config.error(f"{key}.name", f"{OF_EQUATION} is the equation's own force")
+        forces[OF_EQUATION] = EquationForcing(None, model, cast(Any, inputs))
+    return Forcings(forces) if forces else None
 
 
 def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:

@@ -212,12 +212,7 @@ def check_start(
         line = system.swarm.too_slow(dt, state.memory.particles)
         if line is not None:
             raise config.error("time.dt", line)
-    accelerations = jax.jit(lambda s: system.accelerations(s.fields, s.time, s.memory) or {})
-    if not all(bool(jnp.isfinite(a).all()) for a in accelerations(state).values()):
-        raise config.error(
-            "forcing",
-            "is not finite at the start (constant_power needs a velocity with energy in the band)",
-        )
+    check_forces(config, state, system)
     model = system.model
     check_growth(config, model, time_step)
     if dt is not None or time_step.ends is not None or time_step.largest is not None:
@@ -226,6 +221,17 @@ def check_start(
         unstated = type(model).advection is Equation.advection
         why = "the equation states no advection" if unstated else "the initial state is at rest"
         raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
+
+
+def check_forces(config: RunConfig, state: State, system: System) -> None:
+    """Refuses forces that are not finite at the start."""
+    if (forcing := system.forcing) is None:
+        return
+    forces = jax.jit(lambda s: forcing.each(s.fields, s.time, s.memory.forcing))(state)
+    for name, force in forces.items():
+        if not all(bool(jnp.isfinite(a).all()) for a in force.values()):
+            problem = "is not finite at the start (constant_power needs energy in its band)"
+            raise config.error(config.forcings[name][0], problem)
 
 
 def check_growth(config: RunConfig, model: Equation, time_step: TimeStep) -> None:

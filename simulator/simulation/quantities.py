@@ -9,10 +9,11 @@ import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
-from simulator.measure.budget import imbalance, injection
+from simulator.measure.budget import imbalance, powers
 from simulator.physics.models import Equation, State, outputs
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.memory import RESIDUAL
+from simulator.physics.models.observables.scalars import scalar_injections
 from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
@@ -26,8 +27,9 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     fields = state.fields
     time = state.time
     memory = state.memory
-    force = system.force(memory)
-    added = injection(model, fields, time, force)
+    forces = {} if system.forcing is None else system.forcing.each(fields, time, memory.forcing)
+    gained = powers(model, fields, forces)
+    added = sum(gained.values(), jnp.float64(0))
     residual = memory.residual
     contents = outputs.contents(model, state)
     if model.budget is not None and model.budget.momentary(model):
@@ -39,8 +41,11 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     else:
         row = outputs.diagnostics(model, contents, time)
     rate = row.pop("rate")
-    if system.forcing is not None and model.budget is not None:
+    row |= scalar_injections(model, fields, system.accelerations(fields, time, memory) or {})
+    if gained:
         row["injection"] = added
+    if len(gained) > 1:
+        row |= {f"power_{name}": power for name, power in gained.items()}
     if residual is not None:
         row[RESIDUAL] = residual
     # The rate at the last kick of a split step, from which dt follows, was computed in the step.

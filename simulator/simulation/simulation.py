@@ -16,7 +16,7 @@ from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.measure.python_series import PhysicalFields
-from simulator.physics.forcing import Forcing
+from simulator.physics.forcing import Forcings
 from simulator.physics.models import MODELS, Equation, Fields, State, outputs
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
@@ -24,7 +24,7 @@ from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import initial_state, quantities
 from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, step_of
 from simulator.simulation.compiling import shortage
-from simulator.simulation.equation import make_forcing, make_model, make_swarm
+from simulator.simulation.equation import make_forcings, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import (
     Axes,
@@ -112,7 +112,7 @@ class Simulation:
             self.time_step = self.time_step._replace(ends=ends)
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
-        self.forcing: Forcing | None = make_forcing(self.config, self.model, self.inputs)
+        self.forcing: Forcings | None = make_forcings(self.config, self.model, self.inputs)
         self.swarm = make_swarm(self.config, self.model, self.inputs)
         self.system = System(self.model, self.forcing, self.swarm)
 

@@ -1,7 +1,7 @@
 """The equation du/dt = L u + N(u, t) of a run, as integrators solve it."""
 
 from simulator.measure.budget import budget
-from simulator.physics.forcing import Forcing
+from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, Force, State, StateMemory
 from simulator.physics.models.observables.budget import Balance
 from simulator.physics.models.tendency import linear_terms, tendency
@@ -16,7 +16,9 @@ class System:
     The unknowns are the evolved fields and the records of particles that move with the flow. What
     they need of the state at the beginning of a step, `begin`, does not change within the step."""
 
-    def __init__(self, model: Equation, forcing: Forcing | None = None, swarm: Swarm | None = None):
+    def __init__(
+        self, model: Equation, forcing: Forcings | None = None, swarm: Swarm | None = None
+    ):
         self.model = model
         self.forcing = forcing
         self.swarm = swarm or Swarm((), model)

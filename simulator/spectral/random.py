@@ -7,7 +7,8 @@ coarser one.
 Whoever draws names a stream, and the streams are apart by construction: no two share a key, whatever
 their seeds are. A key is two words and the numbers that are folded into it. The words are
 
-    START, FORCING     those of a mode; FORCING folds in a step after the seed, START nothing
+    START, FORCING     those of a mode; FORCING folds in a step after the seed, and then the place of
+                       the force in its list unless it is the first; START nothing
     MEMBER, PROBE      those of a mode, with a bit that the words of a mode leave free
     POSITIONS ...      the stream and the seed; the first word of a mode is 2^30 or more"""
 
@@ -115,18 +116,23 @@ def gaussian(
 
 
 def mode_normals(
-    modes: Int[np.ndarray, "mode 3"], seed: int, step: Whole | int, components: int
+    modes: Int[np.ndarray, "mode 3"],
+    seed: int,
+    step: Whole | int,
+    components: int,
+    number: int = 0,
 ) -> Float[Array, "mode component 2"]:
-    """Standard normal numbers of a forcing in double precision for a list of modes, given by their
-    signed integer wavenumbers.
+    """Standard normal numbers of the `number`-th force of a list, in double precision, for a list of
+    modes, given by their signed integer wavenumbers.
 
-    The numbers of a mode depend only on the mode, the seed and the step, not on the other modes in
-    the list."""
+    The numbers of a mode depend only on the mode, the seed, the step and `number`, not on the other
+    modes in the list."""
     kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
 
     def draw(x: Whole, y: Whole, z: Whole) -> Float[Array, "component 2"]:
         key = _mode_key(Stream.FORCING, jnp.uint32(seed), x, y, z)
         key = jax.random.fold_in(key, jnp.asarray(step, jnp.uint32))
+        key = jax.random.fold_in(key, number) if number else key
         return jax.random.normal(key, (components, 2), jnp.float64)
 
     return jax.vmap(draw)(kx, ky, kz)

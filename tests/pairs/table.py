@@ -239,6 +239,16 @@ def _force(config: dict[str, Any]) -> Fragment:
     }
 
 
+def _several_forces(config: dict[str, Any]) -> Fragment:
+    """Two random forces of one seed and a force along the field."""
+    model = config["model"]
+    name = {"python": "u", "mhd": "magnetic"}.get(model["kind"], "velocity")
+    noise = {"kind": "ornstein_uhlenbeck", "field": name, **_ORNSTEIN_UHLENBECK}
+    field = model.get("scalars", [{"name": name}])[0]["name"]
+    along = {"kind": "linear", "field": field, "coefficient": 0.1}
+    return {"forcing": [noise, {**noise, "name": "other"}, along]}
+
+
 def _species(*species: dict[str, Any]) -> Callable[[dict[str, Any]], Fragment]:
     def fragment(config: dict[str, Any]) -> Fragment:
         count = COUNTS[tuple(config["grid"]["shape"])]
@@ -397,6 +407,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "taylor_green": {"forcing": {"kind": "taylor_green", "amplitude": 0.1}},
         "abc": {"forcing": {"kind": "abc", "amplitude": 0.1}},
         "python": _force,
+        "several": _several_forces,
     },
     "integrator": {
         name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)

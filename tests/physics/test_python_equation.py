@@ -134,6 +134,28 @@ REFUSED = [
     ),
     ("def advection", "def advect", "own.py:17: Burgers: advect is no part of an equation"),
     (
+        "products(self, values)",
+        "products(self, values, point)",
+        "own.py:14: Burgers: products cannot ask for 'point', did you mean points? known besides its "
+        "first: points and time",
+    ),
+    (
+        "    def linear",
+        "    def forcing(self, fields):\n        return {}\n\n    def linear",
+        "own.py:11: forcing: TypeError: Burgers.forcing() takes 2 positional arguments but 3 were given",
+    ),
+    (
+        "    def linear",
+        "    def forcing(self, fields, time):\n        return {'w': fields['u']}\n\n    def linear",
+        "own.py:11: forcing: returned 'w'; the fields are u",
+    ),
+    (
+        "    def linear",
+        "    def forcings(self, fields, time):\n        return {}\n\n    def linear",
+        "own.py:11: Burgers: forcings is no part of an equation, and nothing in the class uses it; did "
+        "you mean forcing?",
+    ),
+    (
         "    def linear",
         "    planer = False\n\n    def linear",
         "own.py:11: Burgers: planer is no part of an equation",
@@ -366,3 +388,91 @@ def test_a_momentary_budget_of_split_steps_defines_its_row(tmp_path, capsys):
     assert main(["check", str(written(tmp_path, code=code, case=case))]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "a momentary budget of a SplitEquation has to define row, because the rates" in line
+
+
+PLACED = """\
+from simulator.equations import Balance, Budget, Equation, FieldMoments
+import jax.numpy as jnp
+
+
+class Square(Budget):
+    def balance(self, model, fields):
+        energy = model.mean_of(fields["u"], fields["u"]) / 2
+        return Balance(energy, 0.0, 2 * model.rate * energy)
+
+    def work(self, model, fields, forces):
+        return model.mean_of(fields["u"], forces["u"])
+
+
+class Placed(Equation):
+    \"\"\"u_t = 2 t sin(x) cos(2 y) - r u + (r + cos t) u\"\"\"
+
+    evolved = ("u",)
+    rate: float = 0.5
+    budget = Square()
+    has = (FieldMoments(),)
+
+    def linear(self):
+        return {"u": -self.rate + 0 * self.k_squared}
+
+    def products(self, values, points, time):
+        return {"u": 2 * time * jnp.sin(points.x) * jnp.cos(2 * points.y) + 0 * values["u"]}
+
+    def forcing(self, fields, time):
+        return {"u": (self.rate + jnp.cos(time)) * fields["u"]}
+"""
+
+
+@pytest.mark.parametrize("shape", ["[12, 10, 6]", "[12, 10]"])
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.spmd)])
+@pytest.mark.parametrize(
+    "dealias", ["two_thirds", pytest.param("spherical", marks=pytest.mark.slow)]
+)
+def test_products_know_place_and_time_and_an_equation_forces_itself(
+    tmp_path, shape: str, count: int, dealias: str
+):
+    """v = u exp(-sin t) obeys v_t = 2 t exp(-sin t) sin(x) cos(2 y), which Simpson's rule sums here
+    in 4000 parts; RK4 with dt = 1/40 errs by 1e-8. The power of the equation's force is 2 (r + cos
+    t) times the energy."""
+    case = CASE.replace("[16, 8, 8]", f"{shape}, dealias: {dealias}").replace("Burgers", "Placed")
+    case = case.replace("viscosity: 0.05", "rate: 0.25").replace("rk2", "rk4")
+    case = case.replace("count: 2", f"count: {count}")
+    case = case.replace("function: wave", "function: rest")
+    path = written(tmp_path, code=PLACED, case=case)
+    (tmp_path / "start.py").write_text("def rest(*points):\n    return {'u': 0 * sum(points)}\n")
+    placed = simulation(path)
+    end = last(marched(placed, 0.025, 40))
+    t = np.linspace(0, 1, 4001)
+    integrand = 2 * t * np.exp(-np.sin(t))
+    weights = np.array([1, *([4, 2] * 1999), 4, 1]) / 12000
+    amplitude = np.exp(np.sin(1)) * (weights * integrand).sum()
+    x = 2 * np.pi * np.arange(12)[:, None] / 12
+    y = 2 * np.pi * np.arange(10) / 10
+    wave = amplitude * np.sin(x) * np.cos(2 * y)
+    values = np.asarray(placed.values("u")(end))[:12, :10]
+    expected = wave if values.ndim == 2 else np.broadcast_to(wave[..., None], (12, 10, 6))
+    assert_allclose(values[..., : expected.shape[-1]], expected, atol=1e-7)
+    row = placed.diagnostics(end)
+    energy = amplitude**2 / 8
+    assert float(row["injection"]) == pytest.approx(2 * (0.25 + np.cos(1)) * energy, rel=1e-6)
+
+
+def test_the_force_of_an_equation_is_one_of_a_list(tmp_path):
+    case = CASE.replace("Burgers", "Placed").replace("viscosity: 0.05", "rate: 0.25")
+    forces = "forcing: [{kind: linear, field: u, coefficient: 0.1}]\n"
+    placed = simulation(written(tmp_path, code=PLACED, case=case + forces))
+    row = {name: float(value) for name, value in placed.diagnostics(placed.state).items()}
+    # <sin^2> = 1/2
+    assert row["power_linear"] == pytest.approx(0.1 / 2)
+    assert row["power_equation"] == pytest.approx(1.25 / 2)
+    assert row["injection"] == pytest.approx(1.35 / 2)
+    named = forces.replace("linear,", "linear, name: equation,")
+    with pytest.raises(UserError, match=r"forcing\.0\.name: equation is the equation's own force"):
+        simulation(written(tmp_path, code=PLACED, case=case + named))
+    without = PLACED.replace("def work", "def _work")
+    with pytest.raises(UserError, match="Square: the budget of an equation with a forcing has to"):
+        simulation(written(tmp_path, code=without, case=case))
+    split = PLACED.replace("Equation,", "SplitEquation,").replace("(Equation)", "(SplitEquation)")
+    split = split.replace("def products(self, values, points, time)", "def flow(self, *all)")
+    with pytest.raises(UserError, match="a SplitEquation cannot be forced; add the force to flow"):
+        simulation(written(tmp_path, code=split, case=case))

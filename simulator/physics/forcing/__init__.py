@@ -10,6 +10,7 @@ from simulator.physics.forcing.forcing import (
     PythonForcing,
     TaylorGreenForcing,
 )
+from simulator.physics.forcing.forcings import Forcings
 from simulator.registry import Registry, subclass_of
 
 _OURS: dict[str, type[Any]] = {
@@ -23,4 +24,4 @@ _OURS: dict[str, type[Any]] = {
 }
 FORCINGS = Registry[type[Any]]("simulator.forcings", _OURS, subclass_of(Forcing))
 
-__all__ = ["FORCINGS", "Forcing"]
+__all__ = ["FORCINGS", "Forcing", "Forcings"]

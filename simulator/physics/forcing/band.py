@@ -8,35 +8,51 @@ from typing import Annotated, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Complex, Int
+from jaxtyping import Array, Bool, Complex, Float, Int
 from pydantic import AfterValidator, Field
 
 from simulator.errors import UserError
-from simulator.physics.forcing.forcing import Forcing
+from simulator.physics.forcing.forcing import FieldForcing, FieldForcingSettings
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Equation, Fields
+from simulator.physics.models.damping import absent
 from simulator.physics.models.density import center_velocity
-from simulator.settings import NonNegative, Positive, Real, Seed, Settings, entries
+from simulator.settings import NonNegative, Positive, Real, Seed, entries
 from simulator.spectral import Grid, Layout
-from simulator.spectral.arrays import Number, Numbers, SpectralVector, Whole
+from simulator.spectral.arrays import Number, Numbers, SpectralField, SpectralVector, Whole
 from simulator.spectral.operators import hermitian
 from simulator.spectral.random import mode_normals
 
 
-def momentum(fields: Fields) -> SpectralVector:
-    """The momentum density, in an incompressible flow of density 1 the velocity. Times an
-    acceleration it is the power per volume."""
-    return fields["momentum"] if "momentum" in fields else fields["velocity"]
+class BandForcing(FieldForcing):
+    """A force on modes of one field. Its net force on a gas is zero."""
 
+    def driven(self, fields: Fields) -> SpectralField:
+        """The field; for the velocity of a gas the momentum density, which times an acceleration is
+        the power per volume."""
+        momentum = self.field == "velocity" and "momentum" in fields
+        return fields["momentum" if momentum else self.field]
 
-def without_net_force(layout: Layout, fields: Fields, force: SpectralVector) -> SpectralVector:
-    """f - <rho f> / <rho> in gas, whose momentum then stays the same; f in an incompressible flow,
-    where <f> is zero."""
-    if "density" not in fields:
-        return force
-    density = fields["density"]
-    mean = layout.inner(density, force) / layout.at_zero(density).real
-    return force - jnp.where(layout.zero, mean[:, None, None, None], 0).astype(force.dtype)
+    def drift(self, fields: Fields) -> Float[Array, "d"] | None:
+        """The velocity <rho v> / <rho> of a gas, if it is driven."""
+        if self.field != "velocity" or "density" not in fields:
+            return None
+        return center_velocity(self.transform.layout, fields["density"], self.driven(fields))
+
+    def accelerated(self, fields: Fields, force: SpectralField) -> Fields:
+        """f; in gas f - <rho f> / <rho>, which leaves the momentum as it is."""
+        if self.drift(fields) is None:
+            return {self.field: force}
+        layout = self.transform.layout
+        density = fields["density"]
+        mean = layout.inner(density, force) / layout.at_zero(density).real
+        net = jnp.where(layout.zero, mean[:, None, None, None], 0)
+        return {self.field: force - net.astype(force.dtype)}
+
+    def check_helicity(self) -> None:
+        """Refuses helicity of a field with fewer than three components."""
+        if not absent(self.settings.helicity) and self.components < 3:
+            raise UserError(f"helicity: {self.field} needs three components; leave the key out")
 
 
 def _rising(band: tuple[float, float]) -> tuple[float, float]:
@@ -133,11 +149,19 @@ def embedded(
     return layout.constrain(field)
 
 
-class OrnsteinUhlenbeckSettings(Settings):
+class HelicalSettings(FieldForcingSettings):
+    """Keys of a force that may have helicity."""
+
+    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    """Helicity of the force relative to its largest possible value: with 1 only right-handed modes
+    are driven, those with curl f = k f."""
+
+
+class OrnsteinUhlenbeckSettings(HelicalSettings):
     kind: Literal["ornstein_uhlenbeck"] = "ornstein_uhlenbeck"
     rate: Positive
-    """Mean power per mass injected into a flow that does not respond within the correlation
-    time."""
+    """Mean power per mass injected into a flow that does not respond within the correlation time; of
+    another field q the mean of q . f."""
     correlation_time: Positive
     """T, the correlation time of the force."""
     band: Band = (0.0, 2.5)
@@ -149,43 +173,50 @@ class OrnsteinUhlenbeckSettings(Settings):
     """Seed of the random force."""
 
 
-class OrnsteinUhlenbeck(Forcing):
+class OrnsteinUhlenbeck(BandForcing):
     """Every mode of the band has a complex vector b that follows an Ornstein-Uhlenbeck process,
 
     b(t + dt) = b(t) exp(-dt / T) + sqrt(1 - exp(-2 dt / T)) xi,  <xi_i* xi_j> = delta_ij,
 
-    and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets
-    the variance of f to rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that
-    turns over within T gains less. In gas <rho f> / <rho> is subtracted, so that the net force is
-    zero. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al.,
-    Astron. Astrophys. 512, A81 (2010).
+    and during a step f(k) = A [w H b + (1 - w) (1 - P) b] with the solenoidal projection P and H =
+    sqrt(1 + h) P+ + sqrt(1 - h) P-, P+- = (P +- i k x / k) / 2 of the helicity h (Waleffe, Phys.
+    Fluids A 4, 350, 1992), without h equal to P; on a scalar f(k) = A b. A sets the variance of f to
+    rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that turns over within T
+    gains less. In gas <rho f> / <rho> is subtracted, so that the net force is zero. Eswaran & Pope,
+    Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys. 512, A81
+    (2010).
 
-    xi is keyed by seed, mode and step number, so that its history depends on neither devices nor
-    restarts."""
+    xi is keyed by seed, mode, step number and the place in a list of forces, so that its history
+    depends on neither devices nor restarts, and no two forces share it."""
 
     Settings = OrnsteinUhlenbeckSettings
-    of_velocity = True
 
     def __init__(self, settings: OrnsteinUhlenbeckSettings, model: Equation, files: StartFiles):
         super().__init__(settings, model, files)
         weight = settings.solenoidal_weight
-        if "velocity" in model.solenoidal and weight != 1:
+        if self.field in model.solenoidal and weight != 1:
             raise UserError(
-                f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
+                f"solenoidal_weight: {self.field} is free of divergence: 1 is needed, not {weight:g}"
             )
+        if self.components == 1 and weight != 1:
+            raise UserError(f"solenoidal_weight: {self.field} is a scalar; leave the key out")
+        self.check_helicity()
         self._modes = band_modes(model.transform.grid, settings.band)
         self._dtype = np.result_type(model.transform.dtype, np.complex64)
         k = self._modes * np.array(model.transform.grid.fundamental)
         k = np.stack(model.transform.grid.seen([*k.T]), 1)
-        self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
-        # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and
-        # -k.
-        self._dimensions = k.shape[1]
-        variance = 2 * len(k) * ((self._dimensions - 1) * weight**2 + (1 - weight) ** 2)
+        direction = k / np.linalg.norm(k, axis=1, keepdims=True)
+        d = self.components
+        self._direction = np.pad(direction, ((0, 0), (0, max(d - k.shape[1], 0))))
+        # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode, 1 for a scalar; every listed mode stands
+        # for two, k and -k.
+        each = (d - 1) * weight**2 + (1 - weight) ** 2 if d > 1 else 1.0
+        variance = 2 * len(k) * each
         self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
 
     def _noise(self, step: Whole | int) -> Complex[Array, "mode d"]:
-        normal = mode_normals(self._modes, self.settings.seed, step, self._dimensions)
+        seed = self.settings.seed
+        normal = mode_normals(self._modes, seed, step, self.components, self.number)
         return (normal[..., 0] + 1j * normal[..., 1]) * 0.5**0.5
 
     def memory(self) -> Numbers:
@@ -198,53 +229,63 @@ class OrnsteinUhlenbeck(Forcing):
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         b = memory["forcing"]
+        f = self._amplitude * (b if self.components == 1 else self._directed(b))
+        force = embedded(self.transform.layout, self._modes, f).astype(self._dtype)
+        return self.accelerated(fields, force[0] if self.components == 1 else force)
+
+    def _directed(self, b: Complex[Array, "mode d"]) -> Complex[Array, "mode d"]:
+        """w H b + (1 - w) (1 - P) b."""
         weight = self.settings.solenoidal_weight
+        helicity = self.settings.helicity
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
-        f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
-        layout = self.transform.layout
-        force = embedded(layout, self._modes, f).astype(self._dtype)
-        return {"velocity": without_net_force(layout, fields, force)}
+        solenoidal = b - compressive
+        if not absent(helicity):
+            plus = (1 + helicity) ** 0.5
+            minus = (1 - helicity) ** 0.5
+            curl = 1j * jnp.cross(self._direction, b)
+            solenoidal = ((plus + minus) * solenoidal + (plus - minus) * curl) / 2
+        return weight * solenoidal + (1 - weight) * compressive
 
 
-class LinearSettings(Settings):
+class LinearSettings(FieldForcingSettings):
     kind: Literal["linear"] = "linear"
     coefficient: Positive
     """A in f = A u (1/time); a steady flow dissipates 2 A times its kinetic energy."""
 
 
-class Linear(Forcing):
+class Linear(BandForcing):
     """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net
-    force is zero.
+    force is zero; likewise for other fields.
 
     Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22,
     116101 (2010)."""
 
     Settings = LinearSettings
-    of_velocity = True
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         layout = self.transform.layout
-        u = hermitian(layout, self.model.velocity(fields))
+        of_flow = self.field == "velocity"
+        u = hermitian(layout, self.model.velocity(fields) if of_flow else fields[self.field])
         k2 = layout.k_squared(self.transform.dtype)
-        mean = layout.at_zero(momentum(fields)).real
-        if "density" in fields:
-            mean = center_velocity(layout, fields["density"], momentum(fields))
-        mean = mean.reshape(-1, 1, 1, 1).astype(u.dtype)
-        return {"velocity": self.settings.coefficient * jnp.where(k2 == 0, u - mean, u)}
+        drift = self.drift(fields)
+        mean = layout.at_zero(self.driven(fields)).real if drift is None else drift
+        mean = mean.reshape(*u.shape[:-3], 1, 1, 1).astype(u.dtype)
+        return {self.field: self.settings.coefficient * jnp.where(k2 == 0, u - mean, u)}
 
 
-class ConstantPowerSettings(Settings):
+class ConstantPowerSettings(HelicalSettings):
     kind: Literal["constant_power"] = "constant_power"
     rate: Positive
     """Power, which is kept exactly: per mass, the box mean of f . u; for gas per volume, that of
-    rho u . f."""
+    rho u . f; of another field q that of q . f."""
     band: Band = (0.0, 2.5)
     """Wavenumbers |k| that are driven, both ends included (1/length)."""
 
 
-class ConstantPower(Forcing):
+class ConstantPower(BandForcing):
     """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u
-    is the rate.
+    is the rate. With a helicity h, f is proportional to (1 + h) P+ u_band + (1 - h) P- u_band, P+- =
+    (1 +- i k x / k) / 2.
 
     Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in
     the band. In gas the modes of the momentum in the frame of the centre of mass, g = m - rho <m> /
@@ -252,18 +293,21 @@ class ConstantPower(Forcing):
     f is the rate for any density, and the net force is zero."""
 
     Settings = ConstantPowerSettings
-    of_velocity = True
 
     def __init__(self, settings: ConstantPowerSettings, model: Equation, files: StartFiles):
         super().__init__(settings, model, files)
+        self.check_helicity()
         check_band(model.transform.grid, settings.band)
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         layout = self.transform.layout
-        flow = momentum(fields)
-        if "density" in fields:
-            drift = center_velocity(layout, fields["density"], flow)[:, None, None, None]
-            flow = flow - drift.astype(flow.dtype) * fields["density"]
-        inside = jnp.where(in_band(layout, self.settings.band), hermitian(layout, flow), 0)
-        force = inside * (self.settings.rate / layout.inner(inside, inside).sum())
-        return {"velocity": without_net_force(layout, fields, force)}
+        s = self.settings
+        flow = self.driven(fields)
+        if (drift := self.drift(fields)) is not None:
+            flow = flow - drift[:, None, None, None].astype(flow.dtype) * fields["density"]
+        inside = jnp.where(in_band(layout, s.band), hermitian(layout, flow), 0)
+        force = inside
+        if not absent(s.helicity):
+            inverse_k = jnp.sqrt(self.model.inverse_k_squared)
+            force = inside + s.helicity * inverse_k * self.model.curl(inside)
+        return self.accelerated(fields, force * (s.rate / layout.inner(inside, force).sum()))

@@ -3,14 +3,14 @@ function."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean, shown
 from simulator.physics.initial.initial import StartFiles, three_dimensional
 from simulator.physics.initial.vortices import (
     AbcSettings,
@@ -19,12 +19,33 @@ from simulator.physics.initial.vortices import (
     taylor_green,
 )
 from simulator.physics.models import Equation, Fields
+from simulator.physics.models.names import LONGEST_NAME
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local
 from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
+
+
+def _force_name(name: str) -> str:
+    if not (name.isidentifier() and len(name) <= LONGEST_NAME):
+        raise ValueError(f"{shown(name)} cannot name a column; take a word, e.g. large_scales")
+    return name
+
+
+class ForcingSettings(Settings):
+    """Keys of every force."""
+
+    name: Annotated[str, AfterValidator(_force_name)] | None = None
+    """Name of the force in a list, whose power is the column power_NAME; by default its kind."""
+
+
+class FieldForcingSettings(ForcingSettings):
+    """Keys of a force on one field."""
+
+    field: str = "velocity"
+    """The field that is driven: velocity, magnetic, buoyancy, a scalar, a field of your equation."""
 
 
 class Forcing:
@@ -35,19 +56,13 @@ class Forcing:
     act on the model."""
 
     Settings: ClassVar[type[Settings]]
-    of_velocity: ClassVar[bool] = False  # Whether it acts on a velocity, which the model must have.
+    number: int = 0
+    """The place of the force in its list, which keeps random numbers apart."""
 
     def __init__(self, settings: Any, model: Equation, files: StartFiles) -> None:
         self.settings = settings
         self.transform = model.transform
         self.model = model
-        dimensions = len(model.transform.grid.axes)
-        if self.of_velocity and model.accelerated.get("velocity") != (dimensions,):
-            number = ("two", "three")[dimensions - 2]
-            lacks = f"which this model does not have (its fields are {', '.join(model.fields)})"
-            raise UserError(
-                f"kind: {settings.kind} accelerates a velocity with {number} components, {lacks}"
-            )
 
     def memory(self) -> Numbers:
         """The first values of the arrays that the forcing carries from step to step in the
@@ -63,7 +78,35 @@ class Forcing:
         raise TypeError(f"{type(self).__name__} does not define acceleration")
 
 
-class PythonForcingSettings(Settings):
+class FieldForcing(Forcing):
+    """A force on one field, the key `field`."""
+
+    on_scalars: ClassVar[bool] = True  # Whether the field may be a scalar.
+
+    def __init__(self, settings: FieldForcingSettings, model: Equation, files: StartFiles) -> None:
+        super().__init__(settings, model, files)
+        self.field = settings.field
+        known = model.accelerated
+        axes = len(model.transform.grid.axes)
+        if self.field == "velocity" and "velocity" not in known:
+            has = f"this model has none (its fields are {', '.join(model.fields)})"
+            raise UserError(f"field: the velocity is driven by default, and {has}")
+        if self.field not in known:
+            meant = did_you_mean(self.field, known)
+            raise UserError(
+                f"field: {shown(self.field)} cannot be driven{meant} known: {', '.join(known)}"
+            )
+        lead = known[self.field]
+        if not lead and not self.on_scalars:
+            raise UserError(f"field: {self.field} is a scalar; this force needs a vector")
+        if (lead and not axes <= lead[0] <= 3) or not model.transform.layout.real:
+            few = ("two", "three")[axes - 2]
+            needed = f"a real field with {few} components, or a real scalar, is needed"
+            raise UserError(f"field: {self.field}: {needed}; kind: python drives any field")
+        self.components = lead[0] if lead else 1
+
+
+class PythonForcingSettings(ForcingSettings):
     kind: Literal["python"] = "python"
     path: PythonFile
     """A Python file; the run copies the file and executes the copy."""
@@ -147,10 +190,25 @@ class PythonForcing(Forcing):
         }
 
 
-class _Steady(Forcing):
+class EquationForcing(Forcing):
+    """The force that an equation states itself, its method `forcing`."""
+
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
+        model = self.model
+        layout = self.transform.layout
+        kind = jnp.result_type(self.transform.dtype, jnp.complex64)
+        forces = {}
+        for name, force in model.forcing(fields, time).items():
+            shape = (*model.accelerated[name], *layout.shape)
+            full = jnp.broadcast_to(jnp.asarray(force, kind), shape)
+            forces[name] = model.project(full) if name in model.solenoidal else full
+        return forces
+
+
+class _Steady(FieldForcing):
     """A constant force, which every evaluation computes anew from its few modes."""
 
-    of_velocity = True
+    on_scalars = False
     axes = "xyz"  # The axes along which the force varies.
 
     def __init__(self, settings: Any, model: Equation, files: StartFiles):
@@ -169,10 +227,12 @@ class _Steady(Forcing):
         raise TypeError(f"{type(self).__name__} does not define _force")
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
-        return {"velocity": self._force(Waves(self.transform.layout, self.transform.dtype))}
+        force = self._force(Waves(self.transform.layout, self.transform.dtype))
+        further = jnp.zeros((self.components - len(force), *force.shape[1:]), force.dtype)
+        return {self.field: jnp.concatenate([force, further]) if len(further) else force}
 
 
-class KolmogorovSettings(Settings):
+class KolmogorovSettings(FieldForcingSettings):
     kind: Literal["kolmogorov"] = "kolmogorov"
     amplitude: Real = 1.0
     """Largest acceleration."""
@@ -193,7 +253,7 @@ class Kolmogorov(_Steady):
         return w.vector(f, jnp.zeros_like(f), jnp.zeros_like(f))
 
 
-class TaylorGreenForcingSettings(Settings):
+class TaylorGreenForcingSettings(FieldForcingSettings):
     kind: Literal["taylor_green"] = "taylor_green"
     amplitude: Real = 1.0
     """F, the largest acceleration along x."""
@@ -209,7 +269,7 @@ class TaylorGreenForcing(_Steady):
         return taylor_green(w, self.transform, self.settings.amplitude)
 
 
-class AbcForcingSettings(AbcSettings):
+class AbcForcingSettings(FieldForcingSettings, AbcSettings):
     kind: Literal["abc"] = "abc"
 
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
@@ -29,7 +29,7 @@ from simulator.physics.particles.population import Populations
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
-from simulator.spectral import Transform, arrays, operators
+from simulator.spectral import Points, Transform, arrays, operators
 from simulator.spectral.transform import Tree
 
 MakeTransform = Callable[..., Transform]
@@ -207,7 +207,15 @@ class Equation:
 
     def products(self, values: arrays.PointValues) -> arrays.PointValues:
         """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by
-        name."""
+        name. `products(self, values, points, time)` also gets the coordinates `points.x`,
+        `points.y` and `points.z` (0 in a plane), which broadcast against the values, and the time;
+        either may be left out."""
+        return {}
+
+    def forcing(self, fields: Fields, time: arrays.Number) -> Fields:
+        """Accelerations (field/time) of fields by name, as coefficients, which the energy budget
+        counts as injection. The gradient part of an acceleration of a solenoidal field is
+        removed."""
         return {}
 
     def advection(
@@ -350,6 +358,29 @@ def parameters(model: Equation, fields: Fields) -> dict[str, arrays.Number]:
     values = {name: getattr(model, name, None) for name in type(model.settings).model_fields}
     traced = {name: value for name, value in values.items() if isinstance(value, Tracer)}
     return {**traced, **model.parameters(fields)}
+
+
+def products_at(
+    model: Equation, values: arrays.PointValues, points: Points, time: arrays.Number | float
+) -> arrays.PointValues:
+    """The products of an equation, with the points and the time if it asks for them."""
+    asked = asked_arguments(type(model).products)
+    if not asked:
+        return model.products(values)
+    grid = model.transform.grid
+    across = () if not grid.planar else (points.x,)
+    known = {
+        "points": Points(*grid.seen(points), *across),
+        "time": jnp.asarray(time, model.transform.dtype),
+    }
+    return model.products(values, **{name: known[name] for name in asked})
+
+
+@cache
+def asked_arguments(products: Callable[..., Any]) -> tuple[str, ...]:
+    """Those of `points` and `time` that the method `products` of an equation takes."""
+    names = inspect.signature(products).parameters
+    return tuple(name for name in ("points", "time") if name in names)
 
 
 def with_parameters(model: _Equation, numbers: Mapping[str, jax.Array]) -> _Equation:

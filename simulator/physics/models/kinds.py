@@ -15,7 +15,9 @@ from simulator.physics.models.wave_functions import PointFunction
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
     Number,
+    PhysicalField,
     PhysicalScalar,
+    PointValues,
     SpectralScalar,
     SpectralVector,
 )
@@ -51,6 +53,10 @@ class ConductingFlow(IncompressibleFlow):
     resistivity: float
     hyperresistivity: HyperdiffusionSettings | None
     kinematic: bool
+
+    def emf(self, values: PointValues) -> PhysicalField:
+        """The electromotive force at a point, whose curl is the induction."""
+        raise TypeError(f"{type(self).__name__} does not define emf")
 
 
 class Gas(Equation):

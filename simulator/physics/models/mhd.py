@@ -41,7 +41,7 @@ from simulator.physics.models.observables.velocity_fields import Pressure, Veloc
 from simulator.physics.models.observables.waves import RossbyNumber
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Transform
-from simulator.spectral.arrays import OverModes, PointValues
+from simulator.spectral.arrays import OverModes, PhysicalField, PointValues
 from simulator.spectral.operators import cross
 
 
@@ -52,8 +52,8 @@ class MhdSettings(FlowSettings):
     hyperresistivity: HyperdiffusionSettings | None = None
     """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
     ion_length: NonNegative = 0.0
-    """d of the Hall effect, the ion inertial length: the magnetic field moves with u - d j. Three
-    dimensions only."""
+    """d of the Hall effect, the ion inertial length: the magnetic field moves with u - d j. In a plane
+    with three components, grid.shape: [1, ny, nz]."""
     kinematic: Flag = False
     """The velocity keeps its initial value: the kinematic dynamo problem."""
 
@@ -115,7 +115,9 @@ class Mhd(NavierStokes, ConductingFlow):
         super().__init__(settings, transform, [magnetic])
         self.hall = not absent(self.ion_length)
         if self.hall and transform.grid.planar:
-            raise UserError("ion_length: the Hall effect needs three dimensions; leave it out")
+            shape = ", ".join(map(str, transform.grid.seen(transform.grid.shape)))
+            cure = f"grid.shape: [1, {shape}] has them in a plane"
+            raise UserError(f"ion_length: the Hall effect needs three components; {cure}")
         # The rotational form has the values of j that the Hall term needs.
         rotational = Rotational(transform.layout, magnetic=True)
         self.momentum = rotational if self.hall else advection_of(transform, magnetic=True)
@@ -135,10 +137,12 @@ class Mhd(NavierStokes, ConductingFlow):
         return terms
 
     def products(self, values: PointValues) -> PointValues:
+        return {**super().products(values), "emf": self.emf(values)}
+
+    def emf(self, values: PointValues) -> PhysicalField:
         u = values["velocity"]
-        b = values["magnetic"]
         carrier = u - self.ion_length * values["current"] if self.hall else u
-        return {**super().products(values), "emf": cross(carrier, b)}
+        return cross(carrier, values["magnetic"])
 
     def advection(self, values: PointValues) -> jax.Array:
         if self.kinematic:

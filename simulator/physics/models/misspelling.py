@@ -2,13 +2,14 @@
 `products`: the part would keep its default, and the term would be missing in silence."""
 
 import difflib
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 
 _NEAR = 0.75  # The similarity of two names from which one may be the other, misspelt.
 
@@ -32,6 +33,23 @@ def refuse_misspelling(equation: type, contract: type, parameters: frozenset[str
                     f"and nothing in the class uses it; did you mean {similar[0]}? A helper's name begins "
                     "with an underscore"
                 )
+
+
+def refuse_arguments(equation: type, method: str, known: tuple[str, ...]) -> None:
+    """Raises UserError, with file and line, if a `method` of the class `equation` asks for an
+    argument after its first that is not `known`, so that no call could give it."""
+    defined = getattr(equation, method)
+    for parameter in list(inspect.signature(defined).parameters.values())[2:]:
+        required = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if required and parameter.name not in known:
+            names = " and ".join(known)
+            raise UserError(
+                f"{_place(equation, method, defined)}: {equation.__name__}: {method} cannot ask for "
+                f"{parameter.name!r}{did_you_mean(parameter.name, known)} known besides its first: {names}"
+            )
 
 
 def _code(value: object) -> CodeType | None:

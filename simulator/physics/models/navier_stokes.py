@@ -39,6 +39,7 @@ from simulator.physics.models.passive_scalars import (
     TransportedScalar,
     check_names_differ,
     check_plane,
+    scalar_fluxes,
     scalars_on,
 )
 from simulator.physics.user_function import UserFiles
@@ -128,9 +129,7 @@ class NavierStokes(IncompressibleFlow):
         return {**fields, **self.momentum.inputs(fields)}
 
     def products(self, values: PointValues) -> PointValues:
-        u = jnp.unstack(values["velocity"])
-        fluxes = {s.name: jnp.stack([values[s.name] * v for v in u]) for s in self.transported}
-        return {**self.momentum.products(values), **fluxes}
+        return {**self.momentum.products(values), **scalar_fluxes(self.transported, values)}
 
     def advection(self, values: PointValues) -> PhysicalVector:
         return values["velocity"]

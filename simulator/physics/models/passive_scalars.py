@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
+import jax.numpy as jnp
 from pydantic import AfterValidator
 
 from simulator.errors import UserError, shown
@@ -10,6 +11,7 @@ from simulator.physics.models.fields import along_axes
 from simulator.physics.models.names import free_name
 from simulator.settings import AxisVector, NonNegative, Settings, wrong
 from simulator.spectral import Grid
+from simulator.spectral.arrays import PhysicalVector, PointValues
 
 
 def _scalar_name(name: str) -> str:
@@ -46,6 +48,14 @@ class TransportedScalar(NamedTuple):
     diffusivity: float
     mean_gradient: Sequence[float]
     """G, one number for each axis of the grid."""
+
+
+def scalar_fluxes(
+    transported: Sequence[TransportedScalar], values: PointValues
+) -> dict[str, PhysicalVector]:
+    """u theta at a point, by scalar."""
+    u = jnp.unstack(values["velocity"])
+    return {s.name: jnp.stack([values[s.name] * v for v in u]) for s in transported}
 
 
 def scalars_on(grid: Grid, scalars: Sequence[Scalar]) -> tuple[TransportedScalar, ...]:

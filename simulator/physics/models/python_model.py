@@ -20,7 +20,7 @@ from simulator.physics.models.equation import (
     parameters,
     parameters_of,
 )
-from simulator.physics.models.misspelling import refuse_misspelling
+from simulator.physics.models.misspelling import refuse_arguments, refuse_misspelling
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
@@ -144,6 +144,11 @@ def _check_declaration(kind: object, path: Path, name: str) -> None:
                 f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
             )
     refuse_misspelling(kind, base, frozenset(kind.Settings.model_fields))
+    refuse_arguments(kind, "products", ("points", "time"))
+    if issubclass(kind, SplitEquation) and kind.forcing is not Equation.forcing:
+        raise UserError(
+            f"{where}: a SplitEquation cannot be forced; add the force to flow, or derive from Equation"
+        )
 
 
 class _Check:
@@ -160,7 +165,7 @@ class _Check:
     def all(self) -> None:
         model = self._model
         state = {n: self._modes(lead) for n, lead in model.shapes.items()}
-        self._fields("linear", self._traced("linear", model.linear))
+        self._fields("linear", self._traced("linear", model.linear), model.shapes)
         inputs = self._traced("inputs", model.inputs, state)
         for leaf in jax.tree.leaves(inputs):
             if leaf.shape[-3:] != self._layout.shape:
@@ -168,8 +173,12 @@ class _Check:
                 self._refuse("inputs", f"has an array of shape {shape}; spectral fields are needed")
         products = self._pointwise(inputs, state)
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
-        self._fields("combine", self._traced("combine", model.combine, coefficients, state))
+        shapes = model.shapes
+        self._fields("combine", self._traced("combine", model.combine, coefficients, state), shapes)
         time = jax.ShapeDtypeStruct((), jnp.float64)
+        forces = self._traced("forcing", model.forcing, state, time)
+        self._fields("forcing", forces, model.accelerated)
+        self._budget(bool(forces))
         for name, value in self._traced(
             "quantities", partial(diagnostics, model), state, time
         ).items():
@@ -177,7 +186,15 @@ class _Check:
                 problem = f"{name} has shape {jnp.shape(value)} and type {value.dtype}"
                 self._refuse("quantities", f"{problem}; real numbers are needed")
 
+    def _budget(self, forced: bool) -> None:
+        """Refuses a budget that lacks a part."""
+        model = self._model
         budget = model.budget
+        if budget is not None and forced and type(budget).work is Budget.work:
+            raise UserError(
+                f"{self._path}: {type(budget).__name__}: the budget of an equation with a forcing has "
+                "to define work, the power of its accelerations"
+            )
         if (
             isinstance(model, SplitEquation)
             and budget is not None
@@ -210,7 +227,7 @@ class _Check:
         else:
             method = "products"
             local = partial(pointwise, self._model)
-            numbers = {"equation": numbers, "closure": {}}
+            numbers = {"equation": numbers, "closure": {}, "time": time}
         result = self._traced(method, local, values, points, numbers)
         seen = self._transform.physical.seen_part
         every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
@@ -236,8 +253,7 @@ class _Check:
         line = self._line_of(method)
         return UserFunction(function, self._path, method, arguments, line=line)
 
-    def _fields(self, method: str, result: object) -> None:
-        shapes = self._model.shapes
+    def _fields(self, method: str, result: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if not isinstance(result, Mapping):
             self._refuse(
                 method, f"returned {type(result).__name__}; a dict of arrays by field is needed"

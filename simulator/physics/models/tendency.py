@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.equation import Equation, parameters, with_parameters
+from simulator.physics.models.equation import Equation, parameters, products_at, with_parameters
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.spectral import Evaluated, Local, Points
@@ -35,7 +35,7 @@ def tendency(
 ) -> tuple[Fields, Evaluated]:
     """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
     `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
-    evaluated = _evaluated(model, fields, accelerations or {}, keep)
+    evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
     rates = dict(model.combine(evaluated.products, fields))
     maxima = dict(evaluated.maxima)
     if model.pushed is None:
@@ -56,13 +56,13 @@ def fastest(model: Equation, fields: Fields, time: Number) -> Number:
 
 
 def _evaluated(
-    model: Equation, fields: Fields, accelerations: Fields, keep: Collection[str]
+    model: Equation, fields: Fields, time: Number, accelerations: Fields, keep: Collection[str]
 ) -> Evaluated:
     kind = type(model)
     if kind.products is Equation.products and kind.advection is Equation.advection:
         return Evaluated({}, {}, {})
     inputs = model.inputs(fields)
-    numbers = {"equation": parameters(model, fields), "closure": {}}
+    numbers = {"equation": parameters(model, fields), "closure": {}, "time": time}
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
         numbers["closure"] = model.closure.numbers()
@@ -76,7 +76,7 @@ def _evaluated(
 def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tree) -> Local:
     """The products of the equation and of its closure at a point, and the maxima that limit dt."""
     model = with_parameters(model, numbers["equation"])
-    products = dict(model.products(values))
+    products = dict(products_at(model, values, points, numbers["time"]))
     maxima = model.step_limit.maxima(model, values)
     if model.closure is not None and not model.closure.modal:
         closure = model.closure.with_numbers(numbers["closure"])

@@ -11,6 +11,7 @@ from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
+from simulator.physics.models.passive_scalars import scalar_fluxes
 from simulator.physics.models.tendency import linear_terms
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
@@ -74,7 +75,8 @@ class AdvectiveTransfers(Observable[AnyFlow]):
 
     def transfers(self, model: AnyFlow, fields: Fields) -> dict[str, OfModes]:
         def local(values: PointValues, points: Points, parameters: Tree) -> Local:
-            return Local(model.products(values))
+            fluxes = scalar_fluxes(model.transported, values)
+            return Local({**model.momentum.products(values), **fluxes})
 
         products = model.transform.evaluate(model.inputs(fields), local).products
         kinetic = energy_transfer(fields["velocity"], model.momentum.force(products))

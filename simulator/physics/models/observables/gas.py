@@ -16,7 +16,7 @@ from simulator.physics.models.density import (
     density_power,
     faces,
 )
-from simulator.physics.models.equation import with_parameters
+from simulator.physics.models.equation import products_at, with_parameters
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.gas_limit import momentum_at_edge
 from simulator.physics.models.kinds import Gas
@@ -160,9 +160,11 @@ class GasBudget(Budget[Gas]):
         def local(values: PointValues, points: Points, numbers: Tree) -> Local:
             measured = self._at_point(model, values, points, numbers)
             equation = with_parameters(model, {"reference": numbers["reference"]})
-            return measured._replace(products=measured.products | equation.products(values))
+            products = products_at(equation, values, points, numbers["time"])
+            return measured._replace(products=measured.products | products)
 
-        moments = model.transform.evaluate(inputs, local, wanted.parameters)
+        numbers = {**wanted.parameters, "time": time}
+        moments = model.transform.evaluate(inputs, local, numbers)
         columns = self.columns(model, fields, Row(time, moments))
         rates = model.combine(moments.products, fields)
         rates["momentum"] += linear_terms(model)["momentum"] * fields["momentum"]

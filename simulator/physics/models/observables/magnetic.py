@@ -22,6 +22,7 @@ from simulator.physics.models.observables.resolution import (
 )
 from simulator.physics.models.observables.turbulence import mean_and_rms, products_about
 from simulator.physics.models.observables.velocity_fields import curl_fields
+from simulator.physics.models.passive_scalars import scalar_fluxes
 from simulator.physics.models.tendency import linear_terms
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, OfModes, PointValues
@@ -108,9 +109,8 @@ class MagneticTransfers(Observable[ConductingFlow]):
             b = values["magnetic"]
             advection = cross(u, values["vorticity"])
             lorentz = cross(values["current"], b)
-            products = model.products(values)
-            needed = ("emf", *(scalar.name for scalar in model.transported))
-            exchanged = {name: products[name] for name in needed}
+            fluxes = scalar_fluxes(model.transported, values)
+            exchanged = {"emf": model.emf(values), **fluxes}
             return Local({**exchanged, "advection": advection, "lorentz": lorentz})
 
         u = fields["velocity"]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 
+from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, along, by_name
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
@@ -58,6 +59,17 @@ class Scalars(Observable[IncompressibleFlow]):
         for s in model.transported:
             derived += gradient_fields(model.transform, s)
         return by_name(*derived)
+
+
+def scalar_injections(model: Equation, fields: Fields, forces: Fields) -> Columns:
+    """2 <theta' f'>, the rate at which forces add to the variance of each scalar that they act on."""
+    layout = model.transform.layout
+    columns: Columns = {}
+    for s in model.transported:
+        if s.name in forces:
+            fluctuations = fluctuation(layout, fields[s.name])
+            columns[f"{s.name}_injection"] = 2 * layout.inner(fluctuations, forces[s.name])
+    return columns
 
 
 def gradient_fields(transform: Transform, scalar: TransportedScalar) -> tuple[DerivedField, ...]:
