@@ -1,5 +1,6 @@
 """The model and the forcing of a configuration, on its transform."""
 
+from math import isfinite
 from typing import Any, cast
 
 from simulator.config import RunConfig
@@ -10,7 +11,9 @@ from simulator.physics.forcing import FORCINGS, Forcing, Forcings
 from simulator.physics.forcing.forcing import EquationForcing
 from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.python_model import WrongParameters
+from simulator.physics.models.tendency import coupling
 from simulator.physics.particles.swarm import Swarm
+from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_devices
 
@@ -38,8 +41,32 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
+    choose_waves(config, model)
     model.linear_growth.settle()
+    if isinstance(largest := model.linear_growth.largest, float) and not isfinite(largest):
+        problem = "linear and waves have to be finite for all modes"
+        raise config.error("model", f"{model_name(config)}: {problem}")
     return model
+
+
+def choose_waves(config: RunConfig, model: Equation) -> None:
+    """Decides whether the integrator solves the waves of the model. Raises UserError if it cannot
+    do so as the configuration demands."""
+    waves = coupling(model)
+    wanted = config.time.waves
+    integrators = {name: kind for name, kind in INTEGRATORS.items() if kind.couples}
+    if wanted == "exact" and waves is None:
+        problem = f"{model_name(config)} with these parameters has no waves to be exact about"
+        raise config.error("time.waves", f"{problem}; leave the key out")
+    able = config.time.integrator in integrators
+    if wanted == "exact" and not able:
+        problem = f"{config.time.integrator} takes no linear terms that couple fields"
+        raise config.error(
+            "time.waves", f"{problem}; explicit, or time.integrator: {' or '.join(integrators)}"
+        )
+    if waves is not None and able and (wanted or model.usual_waves) == "exact":
+        model.integrated = waves.names
+        model.wave_frequency = 0.0
 
 
 def model_name(config: RunConfig) -> str:

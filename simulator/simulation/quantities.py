@@ -14,7 +14,7 @@ from simulator.physics.models import Equation, State, outputs
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.memory import RESIDUAL
 from simulator.physics.models.observables.scalars import scalar_injections
-from simulator.physics.models.tendency import linear_terms, tendency
+from simulator.physics.models.tendency import linear_rates, linearized, tendency
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
 from simulator.simulation.system import System
@@ -79,8 +79,8 @@ def velocity_rate(system: System, state: State) -> SpectralVector:
     """The partial derivative of the velocity with respect to time (length/time^2)."""
     model = system.model
     accelerations = system.accelerations(state.fields, state.time, state.memory)
-    explicit, _ = tendency(model, state.fields, state.time, accelerations)
-    return explicit["velocity"] + linear_terms(model)["velocity"] * state.fields["velocity"]
+    explicit, _ = tendency(linearized(model, state.fields), state.fields, state.time, accelerations)
+    return explicit["velocity"] + linear_rates(model, state.fields)["velocity"]
 
 
 Motion = tuple[ParticleVectors, ParticleVectors]

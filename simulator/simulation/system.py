@@ -4,7 +4,7 @@ from simulator.measure.budget import budget
 from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, Force, State, StateMemory
 from simulator.physics.models.observables.budget import Balance
-from simulator.physics.models.tendency import linear_terms, tendency
+from simulator.physics.models.tendency import linear_part, linear_rates, linearized, tendency
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
 from simulator.spectral.arrays import Number, Numbers
@@ -29,16 +29,19 @@ class System:
 
     def linear(self, begin: State) -> Evolved:
         """L (1/time)."""
-        return Evolved(linear_terms(self.model) | self.swarm.linear(begin.memory.particles))
+        part = linear_part(self.model, begin.fields)
+        part.update(self.swarm.linear(begin.memory.particles))
+        return part
 
     def tendency(self, begin: State, u: Evolved, time: Number) -> tuple[Evolved, Numbers]:
         """N(u, t), and the maxima that limit dt."""
         fields = {name: u[name] for name in begin.fields}
         accelerations = self.accelerations(fields, time, begin.memory)
-        rates, evaluated = tendency(self.model, fields, time, accelerations, self.swarm.takes)
+        model = linearized(self.model, begin.fields)
+        rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes)
         counts = {name: particles.count for name, particles in begin.particles.items()}
         values = evaluated.values.get("velocity")
-        linear = linear_terms(self.model)
+        linear = linear_rates(model, fields) if self.swarm.kinds else {}
         moving = self.swarm.rates(fields, rates, linear, u, begin.memory.particles, counts, values)
         return Evolved(rates | moving), evaluated.maxima
 

@@ -53,6 +53,7 @@ SMALLEST: dict[str, list[str]] = {
     "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
     "train_corrector": [*TRAINING, DATA, "corrector"],
     "validate": ["abc_decay"],
+    "wave_steps": ["rotating", "--points", "8", "--steps", "20", "--reference", "40"],
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
 

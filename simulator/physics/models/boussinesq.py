@@ -30,6 +30,7 @@ from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import RossbyNumber
 from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.models.waves import BuoyancyWaves, Waves
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import SpectralVector
@@ -97,6 +98,15 @@ class Boussinesq(NavierStokes, StratifiedFlow):
 
     def body_force(self, fields: Fields) -> SpectralVector:
         return super().body_force(fields) + directed(self.up, fields["buoyancy"])
+
+    def waves(self) -> Waves:
+        if not self.stable:
+            return {}
+        layout = self.transform.layout
+        damping = (self.viscosity, self.diffusivity)
+        known = all(isinstance(number, int | float) for number in damping)
+        equal = known and damping[0] == damping[1] and not self.damps
+        return BuoyancyWaves(layout, self.rotation, self.up, self.stratification, equal)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         if self.stratification < 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.models.waves import Waves
 from simulator.physics.particles.population import Populations
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
@@ -141,6 +142,12 @@ class Equation:
     """(k^2, density) to omega^2 (1/time^2) of a small density wave in homogeneous matter at rest."""
     wave_frequency: float = 0.0
     """The largest frequency (1/time) of waves in the explicit terms, which dt resolves."""
+    usual_waves: ClassVar[Literal["exact", "explicit"]] = "exact"
+    """The default of `time.waves`."""
+    integrated: Sequence[str] = ()
+    """The fields whose `waves` the integrator solves exactly."""
+    waves_about: str | None = None
+    """The vector field about whose mean, the attribute `mean_field`, exact waves run."""
 
     transform: Transform
     settings: Any
@@ -194,6 +201,14 @@ class Equation:
         against the field. Fields without an entry have none.
 
         For a real field L(-k) has to be the conjugate of L(k)."""
+        return {}
+
+    def waves(self) -> Waves:
+        """The linear terms that couple fields, mode by mode: {(a, b): factor} of the field b in the
+        rate of the field a (1/time), real or complex, of either sign. `time.waves` says whether they
+        are integrated exactly, with `linear`, or as explicit terms.
+
+        For real fields a factor at -k has to be the conjugate of that at k."""
         return {}
 
     def inputs(self, fields: Fields) -> Tree:

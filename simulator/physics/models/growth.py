@@ -1,6 +1,6 @@
 """The growth of modes by the linear term of an equation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import ClassVar, Literal, Protocol
 
@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.waves import MatrixWaves, Waves
+from simulator.physics.stepping.coupled import SmallMatrix, fastest_growth
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OverModes, SpectralField
 from simulator.spectral.operators import hermitian
@@ -25,6 +27,7 @@ class LinearPart(Protocol):
     decays: ClassVar[bool]
 
     def linear(self) -> dict[str, OverModes]: ...
+    def waves(self) -> Waves: ...
 
 
 class Growth:
@@ -36,18 +39,18 @@ class Growth:
     @cached_property
     def largest(self) -> Largest:
         """The largest Re L (1/time), and at least 0."""
-        return 0.0 if self._model.decays else number_of(self._model, jnp.real)
+        return 0.0 if self._model.decays else number_of(self._model, largest_growth)
 
     @cached_property
     def _largest_turn(self) -> Largest:
-        return number_of(self._model, _turn)
+        return number_of(self._model, largest_turn)
 
     @property
     def turning(self) -> Number | float:
         """The largest |Im L| (1/time) over the modes of the state, the rate at which phases turn;
         0 if there are no devices to compute on."""
         if self._largest_turn == "traced":
-            return largest_of(self._model, _turn)
+            return largest_turn(self._model)
         return 0.0 if isinstance(self._largest_turn, str) else self._largest_turn
 
     def settle(self) -> None:
@@ -78,7 +81,7 @@ class Growth:
     def rate(self, advective: Number) -> Number:
         """The larger of the rate (1/time) of advection and of the growth."""
         if self.largest == "traced":
-            return jnp.maximum(advective, largest_of(self._model, jnp.real))
+            return jnp.maximum(advective, largest_growth(self._model))
         return advective if self.largest in ("paper", 0.0) else jnp.maximum(advective, self.largest)
 
     def hermitian(self, field: SpectralField) -> SpectralField:
@@ -96,17 +99,32 @@ class Growth:
         )
 
 
-def _turn(rate: OverModes) -> jax.Array:
-    return abs(rate.imag)
+def largest_turn(model: LinearPart) -> Number:
+    """The largest |Im L| (1/time) over the modes of the state."""
+    return largest_of(model, lambda rate: abs(rate.imag))
 
 
-def number_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Largest:
-    """`largest_of` as a number."""
+def largest_growth(model: LinearPart) -> Number:
+    """The largest growth rate (1/time) by the linear terms, and at least 0; NaN if some are not
+    finite."""
+    rate = largest_of(model, jnp.real)
+    terms = model.waves()
+    if not (isinstance(terms, Mapping) and terms):
+        return rate
+    layout = model.transform.layout
+    waves = MatrixWaves(terms)
+    diagonal = dict.fromkeys(waves.names, jnp.zeros((1, 1, 1))) | model.linear()
+    entries = (jnp.where(layout.mask, entry, 0) for entry in waves.matrix(diagonal).entries)
+    return jnp.maximum(rate, fastest_growth(SmallMatrix(tuple(entries))))
+
+
+def number_of(model: LinearPart, largest: Callable[[LinearPart], Number]) -> Largest:
+    """A largest rate as a number."""
     if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
         return "paper"
     try:
         with jax.ensure_compile_time_eval():
-            return float(jax.jit(lambda: largest_of(model, size))())
+            return float(jax.jit(lambda: largest(model))())
     except jax.errors.ConcretizationTypeError:
         return "traced"
 

@@ -39,6 +39,7 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import RossbyNumber
+from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import OverModes, PhysicalField, PointValues
@@ -109,10 +110,15 @@ class Mhd(NavierStokes, ConductingFlow):
     """The observables of a kinematic dynamo."""
 
     ion_length: float
+    usual_waves = "explicit"
+    waves_about = "magnetic"
+    mean_field: Sequence[float] | jax.Array
+    """The mean of `magnetic`, about which exact waves run."""
 
     def __init__(self, settings: MhdSettings, transform: Transform):
         magnetic = Field("magnetic", vector=True, solenoidal=True, units="length/time")
         super().__init__(settings, transform, [magnetic])
+        self.mean_field = (0.0,) * len(transform.grid.axes)
         self.hall = not absent(self.ion_length)
         if self.hall and transform.grid.planar:
             shape = ", ".join(map(str, transform.grid.seen(transform.grid.shape)))
@@ -135,6 +141,21 @@ class Mhd(NavierStokes, ConductingFlow):
         if self.kinematic:
             del terms["velocity"]
         return terms
+
+    def waves(self) -> Waves:
+        if self.kinematic:
+            return {}
+        return HelicalWaves(
+            self.transform.layout, self.rotation, jnp.asarray(self.mean_field), self.ion_length
+        )
+
+    def inputs(self, fields: Fields) -> Fields:
+        if self.integrated:
+            mean = jnp.asarray(self.mean_field).reshape(-1, 1, 1, 1)
+            b = fields["magnetic"]
+            b = jnp.where(self.transform.layout.zero, b - mean, b)
+            fields = {**fields, "magnetic": b}
+        return super().inputs(fields)
 
     def products(self, values: PointValues) -> PointValues:
         return {**super().products(values), "emf": self.emf(values)}

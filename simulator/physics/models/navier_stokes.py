@@ -42,6 +42,7 @@ from simulator.physics.models.passive_scalars import (
     scalar_fluxes,
     scalars_on,
 )
+from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, Vector
 from simulator.spectral import Transform
@@ -125,6 +126,9 @@ class NavierStokes(IncompressibleFlow):
         scalars = {s.name: -s.diffusivity * k2 for s in self.transported}
         return {"velocity": -self.viscosity * k2, **scalars}
 
+    def waves(self) -> Waves:
+        return HelicalWaves(self.transform.layout, self.rotation) if any(self.rotation) else {}
+
     def inputs(self, fields: Fields) -> Fields:
         return {**fields, **self.momentum.inputs(fields)}
 
@@ -142,9 +146,10 @@ class NavierStokes(IncompressibleFlow):
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         u = fields["velocity"]
-        rates = {"velocity": self.project(self.momentum.force(products) + self.body_force(fields))}
+        waves = 0.0 if "velocity" in self.integrated else self.body_force(fields)
+        rates = {"velocity": self.project(self.momentum.force(products) + waves)}
         for s in self.transported:
             rates[s.name] = -self.divergence(products[s.name])
-            if any(s.mean_gradient):
+            if any(s.mean_gradient) and s.name not in self.integrated:
                 rates[s.name] -= along(s.mean_gradient, u)
         return rates

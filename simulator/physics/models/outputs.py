@@ -12,7 +12,7 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.state import State
-from simulator.physics.models.tendency import fastest, linear_terms, tendency
+from simulator.physics.models.tendency import fastest, linear_rates, linearized, tendency
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OfModes, PhysicalField, PointValues, Spectrum
 from simulator.spectral.bins import shell_spectra
@@ -115,7 +115,9 @@ def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
         row |= part.columns(model, fields, Row(time, evaluated, row))
     if "rate" in row:
         return row
-    if "rate" in evaluated.maxima and model.closure is None:
+    # The mean field about which exact waves run does not limit dt.
+    whole = model.closure is None and linearized(model, fields) is model
+    if "rate" in evaluated.maxima and whole:
         return {**row, "rate": model.step_limit.rate(model, evaluated.maxima, fields)}
     return {**row, "rate": fastest(model, fields, time)}
 
@@ -135,11 +137,11 @@ def budget_row(
     evolved = {name: fields[name] for name in model.fields}
     value, slopes_of, balance = jax.vjp(energy, evolved, has_aux=True)
     (slopes,) = slopes_of(jnp.ones_like(value))
-    explicit, _ = tendency(model, fields, time, accelerations)
-    linear = linear_terms(model)
+    explicit, _ = tendency(linearized(model, fields), fields, time, accelerations)
+    linear = linear_rates(model, fields)
     change = jnp.float64(0)
-    for name, field in evolved.items():
-        rate = explicit[name] + linear[name] * field
+    for name in evolved:
+        rate = explicit[name] + linear[name]
         change += (slopes[name] * rate).real.astype(jnp.float64).sum()
     return BudgetRow(diagnostics(model, fields, time), change, balance)
 

@@ -166,6 +166,7 @@ class _Check:
         model = self._model
         state = {n: self._modes(lead) for n, lead in model.shapes.items()}
         self._fields("linear", self._traced("linear", model.linear), model.shapes)
+        self._couplings(self._traced("waves", model.waves))
         inputs = self._traced("inputs", model.inputs, state)
         for leaf in jax.tree.leaves(inputs):
             if leaf.shape[-3:] != self._layout.shape:
@@ -271,6 +272,30 @@ class _Check:
                 self._refuse(
                     method, f"{name} has shape {shape}, which does not fit the field's {needed}"
                 )
+
+    def _couplings(self, terms: object) -> None:
+        shapes = self._model.shapes
+        if not isinstance(terms, Mapping):
+            problem = "a dict of factors by pairs of fields is needed"
+            self._refuse("waves", f"returned {type(terms).__name__}; {problem}")
+        for pair, factor in terms.items():
+            if not (isinstance(pair, tuple) and len(pair) == 2 and set(pair) <= {*shapes}):
+                known = f"two of the fields {', '.join(shapes)} are needed"
+                self._refuse("waves", f"returned {pair!r}; {known}")
+            one, other = pair
+            if shapes[one] != shapes[other]:
+                problem = "have different components; evolve these as scalars"
+                self._refuse("waves", f"{one} and {other} {problem}")
+            full = self._layout.shape
+            try:
+                fits = np.broadcast_shapes(jnp.shape(factor), full) == full
+            except ValueError:
+                fits = False
+            if not fits:
+                shape = self._layout.seen_part(jnp.shape(factor))
+                self._refuse("waves", f"{pair} has shape {shape}; one number a mode is needed")
+        if terms and isinstance(self._model, SplitEquation):
+            self._refuse("waves", "has no effect in split steps; put the terms into flow")
 
     def _refuse(self, method: str, problem: str) -> NoReturn:
         raise self._user(method, self._traced).refused(problem)

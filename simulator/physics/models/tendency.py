@@ -11,6 +11,9 @@ import jax.numpy as jnp
 from simulator.physics.models.equation import Equation, parameters, products_at, with_parameters
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.waves import MatrixWaves
+from simulator.physics.stepping.coupled import Coupled, Coupling
+from simulator.physics.stepping.evolved import Evolved
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OverModes, PointValues
 from simulator.spectral.transform import Tree
@@ -26,6 +29,36 @@ def linear_terms(model: Equation) -> dict[str, OverModes]:
     return terms
 
 
+def coupling(model: Equation) -> Coupling | None:
+    """The linear terms that couple fields; None if there are none."""
+    terms = model.waves()
+    if isinstance(terms, Mapping):
+        return MatrixWaves(terms) if terms else None
+    return terms
+
+
+def linearized(model: Equation, fields: Fields) -> Equation:
+    """The equation whose exact waves run about the mean state of `fields`."""
+    if not model.integrated or model.waves_about is None:
+        return model
+    mean = model.transform.layout.at_zero(fields[model.waves_about]).real
+    return with_parameters(model, {"mean_field": mean})
+
+
+def linear_part(model: Equation, fields: Fields) -> Evolved:
+    """L of the evolved fields, with the waves that are solved exactly."""
+    diagonal = linear_terms(model)
+    waves = coupling(linearized(model, fields)) if model.integrated else None
+    return Evolved(diagonal) if waves is None else Coupled(diagonal, waves)
+
+
+def linear_rates(model: Equation, fields: Fields) -> Fields:
+    """L u."""
+    rates = {name: rate * fields[name] for name, rate in linear_terms(model).items()}
+    waves = coupling(linearized(model, fields)) if model.integrated else None
+    return rates if waves is None else added(rates, waves.rates(fields))
+
+
 def tendency(
     model: Equation,
     fields: Fields,
@@ -37,6 +70,8 @@ def tendency(
     `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
     evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
     rates = dict(model.combine(evaluated.products, fields))
+    if not model.integrated and isinstance(model.waves(), Mapping) and (waves := coupling(model)):
+        rates = added(rates, waves.rates(fields))
     maxima = dict(evaluated.maxima)
     if model.pushed is None:
         rates = added(rates, accelerations or {})
@@ -52,7 +87,7 @@ def fastest(model: Equation, fields: Fields, time: Number) -> Number:
     """The largest rate (1/time) that a step from these fields has to resolve: dt = cfl / rate."""
     if isinstance(model, SplitEquation):
         return model.kick(fields, time, jnp.zeros((), jnp.float64))[1]
-    return tendency(model, fields, time)[1].maxima["rate"]
+    return tendency(linearized(model, fields), fields, time)[1].maxima["rate"]
 
 
 def _evaluated(

@@ -24,7 +24,6 @@ from simulator.spectral.arrays import (
     Combination,
     Number,
     Numbers,
-    OverModes,
     ParticleVectors,
     SpectralVector,
     Truth,
@@ -207,19 +206,18 @@ class Swarm:
         self,
         fields: Fields,
         rates: Fields,
-        linear: Mapping[str, OverModes],
+        linear: Fields,
         moving: dict[str, jax.Array],
         memory: Numbers,
         counts: Mapping[str, jax.Array],
         values: jax.Array | None = None,
     ) -> dict[str, ParticleVectors]:
         """Explicit rates of the records `moving` in one stage, from the fields of that stage and
-        the fields' explicit `rates` and `linear` terms. `counts`: the numbers of particles on each device. `values`:
-        the values (3, *kept_order) of the velocity, if they are known."""
+        the fields' explicit `rates` and `linear` rates L u. `counts`: the numbers of particles on
+        each device. `values`: the values (3, *kept_order) of the velocity, if they are known."""
         if not self.kinds:
             return {}
-        velocity = self.flow.velocity(fields)
-        change = rates["velocity"] + linear["velocity"] * velocity
+        change = rates["velocity"] + linear["velocity"]
         all_rates: dict[str, Any] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():

@@ -51,6 +51,11 @@ class Evolved(dict[str, Any]):
     def __rmul__(self, factor: Number | float) -> "Evolved":
         return self._each(lambda array, number: number * array, factor)
 
+    def exponential(self, duration: Number) -> "Evolved":
+        """exp(L duration), where the vector is L."""
+        exponents = self.number(duration) * self
+        return Evolved({name: jnp.exp(z) for name, z in exponents.items()})
+
     def number(self, value: Number) -> "Evolved":
         """A number in the precision of each array."""
         return Evolved({n: value.astype(array.real.dtype) for n, array in self.items()})
@@ -69,8 +74,7 @@ Registers = tuple[Evolved, Evolved]
 
 def growth(L: Evolved, duration: Number) -> Evolved:
     """exp(L duration)."""
-    exponents = L.number(duration) * L
-    return Evolved({name: jnp.exp(z) for name, z in exponents.items()})
+    return L.exponential(duration)
 
 
 def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
@@ -89,9 +93,15 @@ def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
     return Evolved(first | known), Evolved(second | also_known)
 
 
+def once(dt: Number, formulas: Callable[[], Any]) -> Any:
+    """A tree of arrays, computed before all operations that use it, and not anew for each."""
+    function, operands = jax.closure_convert(formulas)
+    return _computed(function, dt, *operands)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _computed(function: Callable[..., Registers], dt: Number, *operands: jax.Array) -> Registers:
-    def zeros(*operands: jax.Array) -> Registers:
+def _computed(function: Callable[..., Any], dt: Number, *operands: jax.Array) -> Any:
+    def zeros(*operands: jax.Array) -> Any:
         shapes = jax.eval_shape(function, *operands)
         return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
 
@@ -99,9 +109,7 @@ def _computed(function: Callable[..., Registers], dt: Number, *operands: jax.Arr
 
 
 @_computed.defjvp
-def _(
-    function: Callable[..., Registers], primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> Any:
+def _(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     # The tangents are those without the condition: of a condition the reverse would keep every
     # factor.
     return _computed(function, *primals), jax.jvp(function, primals[1:], tangents[1:])[1]

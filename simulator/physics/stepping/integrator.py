@@ -30,6 +30,8 @@ class Integrator:
     """Whether the integrator takes split steps, as a `Splitting`."""
     growing: ClassVar[bool] = False
     """Whether steps follow linear growth; only models that name the integrator take it."""
+    couples: ClassVar[bool] = False
+    """Whether L may couple unknowns, as a `Coupled` does: steps then use `growth` only."""
     order: ClassVar[int]
     max_cfl: ClassVar[Mapping[str, float]]
     """The largest value of dt max_x sum_i |v_i| / dx_i for each kind of dealiasing; missing kinds

@@ -5,6 +5,7 @@ the linear term, which is thus integrated exactly; the classical formulas are ap
 remaining equation. In every step a = N(u, t), and h is dt in the precision of each unknown."""
 
 from collections.abc import Mapping
+from functools import partial
 from math import factorial
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
+from simulator.physics.stepping.coupled import Coupled, SmallMatrix, phi_matrices
 from simulator.physics.stepping.evolved import Evolved, Registers, growth, now
 from simulator.physics.stepping.integrator import Integrator, Nonlinear
 from simulator.spectral.arrays import Number, OverModes
@@ -26,6 +28,7 @@ class RungeKutta4(Integrator):
 
     Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D."""
 
+    couples = True
     order = 4
     # The stability region reaches to 2.83 on the imaginary axis: the limit except for `none`.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
@@ -52,6 +55,7 @@ class RungeKutta3(Integrator):
     A = (0, -5/9, -153/128), B = (1/3, 15/16, 8/15), c = (0, 1/3, 3/4, 1).
     Williamson, J. Comput. Phys. 35, 48 (1980), case 7."""
 
+    couples = True
     order = 3
     # The stability region reaches to sqrt(3) on the imaginary axis; the damping there sets the
     # limit.
@@ -87,6 +91,7 @@ class RungeKutta2(Integrator):
     In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to
     outweigh."""
 
+    couples = True
     order = 2
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.4, "spherical": 0.3, "none": 0.15}
 
@@ -141,6 +146,7 @@ class ExponentialRungeKutta4(Integrator):
     Cox & Matthews, J. Comput. Phys. 176, 430 (2002), eqs. 26-29; stable coefficients instead of the
     contour integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
 
+    couples = True
     order = 4
     # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
@@ -148,9 +154,7 @@ class ExponentialRungeKutta4(Integrator):
     def step(
         self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
     ) -> Evolved:
-        rows = {name: _coefficients(L[name], dt, u[name].real.dtype) for name in u}
-        columns = zip(*rows.values(), strict=True)
-        E, E2, P, Q, R, S = (Evolved(zip(rows, column, strict=True)) for column in columns)
+        E, E2, P, Q, R, S = _coefficients(L, dt, u)
         N_u = a
         a = E * u + P * N_u
         N_a = N(a, t + dt / 2)
@@ -159,7 +163,16 @@ class ExponentialRungeKutta4(Integrator):
         return E2 * u + Q * N_u + R * (N_a + N_b) + S * N_c
 
 
-def _coefficients(L: OverModes, dt: Number, dtype: DTypeLike) -> tuple[OverModes, ...]:
+def _coefficients(L: Evolved, dt: Number, u: Evolved) -> list[Evolved]:
+    """E, E2, P, Q, R, S of all unknowns."""
+    if isinstance(L, Coupled):
+        return list(L.functions(dt, partial(_matrices, dt)))
+    rows = {name: _factors(L[name], dt, u[name].real.dtype) for name in u}
+    columns = zip(*rows.values(), strict=True)
+    return [Evolved(zip(rows, column, strict=True)) for column in columns]
+
+
+def _factors(L: OverModes, dt: Number, dtype: DTypeLike) -> tuple[OverModes, ...]:
     """E, E2, P, Q, R, S of one unknown, computed in double precision."""
     z = L.astype(jnp.result_type(L.dtype, jnp.float64)) * dt
     phi1, phi2, phi3 = phi_functions(z)
@@ -169,3 +182,16 @@ def _coefficients(L: OverModes, dt: Number, dtype: DTypeLike) -> tuple[OverModes
     S = dt * (4 * phi3 - phi2)
     kind = jnp.result_type(L.dtype, dtype)
     return tuple(x.astype(kind) for x in (jnp.exp(z / 2), jnp.exp(z), half, Q, R, S))
+
+
+def _matrices(dt: Number, z: SmallMatrix) -> tuple[SmallMatrix, ...]:
+    """E, E2, P, Q, R, S of a matrix z = L dt."""
+    if z.size == 1:
+        z1 = jnp.asarray(z[0, 0])
+        return tuple(SmallMatrix((f,)) for f in _factors(z1 / dt, dt, z1.real.dtype))
+    h = dt.astype(z[0, 0].real.dtype)
+    E2, phi1, phi2, phi3 = phi_matrices(z)
+    E, half, *_ = phi_matrices(0.5 * z)
+    Q = h * (phi1 + -3 * phi2 + 4 * phi3)
+    R = h * (2 * phi2 + -4 * phi3)
+    return E, E2, h / 2 * half, Q, R, h * (4 * phi3 + -1 * phi2)
