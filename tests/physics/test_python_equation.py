@@ -449,7 +449,7 @@ def test_products_know_place_and_time_and_an_equation_forces_itself(
     x = 2 * np.pi * np.arange(12)[:, None] / 12
     y = 2 * np.pi * np.arange(10) / 10
     wave = amplitude * np.sin(x) * np.cos(2 * y)
-    values = np.asarray(placed.values("u")(end))[:12, :10]
+    values = np.asarray(placed.field_program("u")(end))[:12, :10]
     expected = wave if values.ndim == 2 else np.broadcast_to(wave[..., None], (12, 10, 6))
     assert_allclose(values[..., : expected.shape[-1]], expected, atol=1e-7)
     row = placed.diagnostics(end)

@@ -194,7 +194,7 @@ def test_every_number_of_devices_solves_the_same_waves(name, count):
     for devices in (1, count):
         sim = waved(MODELS[name], devices={"platform": "cpu", "count": devices})
         end = last(marched(sim, 0.05, 3))
-        ends.append([np.asarray(sim.values(n)(end))[..., :6, :6, :6] for n in end.fields])
+        ends.append([np.asarray(sim.field_program(n)(end))[..., :6, :6, :6] for n in end.fields])
     for one, other in zip(*ends, strict=True):
         assert abs(one - other).max() < 1e-12 * abs(one).max()
 

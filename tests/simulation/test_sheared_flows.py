@@ -73,7 +73,7 @@ def test_all_layouts_agree(layout, made, states):
     other = box(count, **blocks)
     end = moved(other)[-1]
     for name in ("velocity", "magnetic"):
-        a, b = (np.asarray(m.values(name)(s)) for m, s in ((other, end), (made, states[-1])))
+        a, b = (np.asarray(m.field_program(name)(s)) for m, s in ((other, end), (made, states[-1])))
         assert abs(a - b).max() < 1e-12 * abs(b).max()
     assert float(end.memory.lost) == pytest.approx(float(states[-1].memory.lost), rel=1e-12)
 
@@ -120,7 +120,9 @@ def test_fields_are_seen_in_the_box_at_rest(made, states):
     u = np.asarray(state.fields["velocity"])
     k = [np.asarray(q) for q in layout.wavenumbers()]
     weight = np.asarray(layout.weight())
-    values, vorticity = (np.asarray(made.values(n)(state)) for n in ("velocity", "vorticity"))
+    values, vorticity = (
+        np.asarray(made.field_program(n)(state)) for n in ("velocity", "vorticity")
+    )
     for place in ((0, 0, 0), (5, 3, 2), (9, 11, 7), (7, 0, 7)):
         x = [i * h for i, h in zip(place, made.grid.spacing, strict=True)]
         wave = weight * np.exp(1j * sum(q * r for q, r in zip(k, x, strict=True)))

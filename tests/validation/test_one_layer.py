@@ -63,7 +63,7 @@ def started(source, function: str, *shape: int, model, count: int = 1, **keys) -
 def on_plane(run: Simulation, state: State, name: str) -> np.ndarray:
     """The values of a field at the points of the plane, without padding."""
     shape = run.grid.seen(run.grid.shape)
-    array = np.asarray(run.values(name)(state))[(..., *map(slice, shape))]
+    array = np.asarray(run.field_program(name)(state))[(..., *map(slice, shape))]
     return array.reshape(*array.shape[: array.ndim - len(shape)], 16, 12)
 
 
