@@ -18,6 +18,7 @@ from pydantic import create_model
 from simulator.physics.models.closures import Closure
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.damping import Damping
+from simulator.physics.models.exact_waves import Waves
 from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
 from simulator.physics.models.growth import Growth
 from simulator.physics.models.limits import Advective, StepLimit
@@ -25,7 +26,6 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.models.waves import Waves
 from simulator.physics.particles.population import Populations
 from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
@@ -166,6 +166,8 @@ class Equation:
     """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
     solenoidal: tuple[str, ...]
     """Names of the fields that are kept free of divergence."""
+    diffuses: Sequence[str]
+    """The fields that may have a viscosity or diffusivity that depends on the place."""
     initial_shapes: Mapping[str, tuple[int, ...]]
     """The fields of an initial condition, with their leading shapes."""
     accelerated: Mapping[str, tuple[int, ...]]
@@ -192,6 +194,7 @@ class Equation:
         self.fields = {spec.name: spec for spec in specs}
         self.shapes = {spec.name: spec.shape for spec in specs}
         self.solenoidal = tuple(spec.name for spec in specs if spec.solenoidal)
+        self.diffuses = tuple(spec.name for spec in specs if not spec.shape)
         self.transforms = dict.fromkeys(self.fields, transform)
         self.initial_shapes = self.shapes
         self.accelerated = self.shapes
@@ -259,11 +262,6 @@ class Equation:
         """The rates of the evolved fields at a point, from those of the `primitives`; `values` are
         those of the evolved fields."""
         return rates
-
-    @property
-    def diffuses(self) -> Sequence[str]:
-        """The fields that may have a viscosity or diffusivity that depends on the place."""
-        return tuple(name for name, shape in self.shapes.items() if shape == ())
 
     def extend(self, terms: Sequence[Term]) -> None:
         """Adds terms to the equation."""

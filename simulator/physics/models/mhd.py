@@ -23,9 +23,11 @@ from simulator.errors import UserError
 from simulator.physics.models.advection import PrescribedVelocity, Rotational, advection_of
 from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSettings, absent
 from simulator.physics.models.equation import Field
+from simulator.physics.models.exact_waves import HelicalWaves, Waves
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.flow_settings import FlowSettings
 from simulator.physics.models.kinds import ConductingFlow
-from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
+from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import EnergyBudget
 from simulator.physics.models.observables.magnetic import (
@@ -39,7 +41,6 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import RossbyNumber
-from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import OverModes, PhysicalField, PointValues

@@ -14,21 +14,18 @@ has no effect there, because its force is a gradient, and the only closures are 
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Annotated, Any, ClassVar, Literal, Self
-
-from pydantic import Field as Key
-from pydantic import model_validator
+from typing import Any, Literal, Self
 
 from simulator.physics.models.advection import Rotational, advection_of
-from simulator.physics.models.closures import SubgridSettings, check_closed, close
+from simulator.physics.models.closures import close
 from simulator.physics.models.damping import (
-    DragSettings,
-    HyperdiffusionSettings,
     absent,
     flow_damping,
 )
 from simulator.physics.models.equation import Field, MakeTransform
+from simulator.physics.models.exact_waves import HelicalWaves, Waves
 from simulator.physics.models.fields import Fields, along, constant
+from simulator.physics.models.flow_settings import FlowSettings
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import AdvectiveTransfers, EnergyBudget
@@ -39,71 +36,18 @@ from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import InertialWaves, RossbyNumber
 from simulator.physics.models.passive_scalars import (
-    Scalar,
     TransportedScalar,
-    check_names_differ,
     check_plane,
     scalar_fluxes,
     scalars_on,
 )
 from simulator.physics.models.shear import ShearedAdvective, ShearProduction
-from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
-from simulator.settings import NonNegative, Real, Settings, Vector, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OverModes, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.operators import cross
 from simulator.spectral.sheared import ShearedFrame
-
-TURNED = "along y changes with time in the flow S x e_y; leave this component or shear out"
-
-
-class FlowSettings(Settings):
-    """Keys of every incompressible flow."""
-
-    kind: Any
-    viscosity: NonNegative
-    """Kinematic viscosity, length^2 / time."""
-    hyperviscosity: HyperdiffusionSettings | None = None
-    """Additional damping of the velocity at the rate coefficient * k^(2 order)."""
-    drag: DragSettings | None = None
-    """Damping of the velocity's large scales."""
-    rotation: Vector = (0.0, 0.0, 0.0)
-    """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is
-    none."""
-    shear: Real = 0.0
-    """S of the background flow S x e_y (1/time), which carries the box along; with `rotation: [0,
-    0, Omega]` a shearing box with S = -q Omega."""
-    scalars: Annotated[tuple[Scalar, ...], Key(max_length=100)] = ()
-    """Passive scalars."""
-    subgrid: SubgridSettings | None = None
-    """Closure of a large-eddy simulation: the effect of the scales below the grid on the resolved
-    scales."""
-
-    closed: ClassVar[tuple[str, ...]] = ("velocity",)
-    """The fields that a closure has to close besides `scalars`."""
-
-    @model_validator(mode="after")
-    def _names_and_closure_fit(self) -> Self:
-        check_names_differ(self.scalars)
-        check_closed(self.subgrid, (*self.closed, *(scalar.name for scalar in self.scalars)))
-        return self
-
-    @model_validator(mode="after")
-    def _shear_turns_nothing_else(self) -> Self:
-        if not self.shear:
-            return self
-        if self.rotation[0]:
-            problem = "along x turns the flow S x e_y out of its plane; rotate about z or y, or leave shear out"
-            raise wrong("rotation", problem)
-        for i, scalar in enumerate(self.scalars):
-            if scalar.mean_gradient[1]:
-                raise wrong(f"scalars.{i}.mean_gradient", TURNED)
-        for key, value in {"drag": self.drag, "subgrid": self.subgrid}.items():
-            if value:
-                raise wrong(key, "has no form for waves that shear turns; leave it or shear out")
-        return self
 
 
 class NavierStokesSettings(FlowSettings):
@@ -140,6 +84,7 @@ class NavierStokes(IncompressibleFlow):
             check_plane(settings.rotation, subgrid)
         self.scalars = scalars_on(transform.grid, settings.scalars)
         self.transported: Sequence[TransportedScalar] = self.scalars
+        self.diffuses = ("velocity", *self.diffuses)
         self.momentum = advection_of(transform)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
         self.wave_frequency = 2 * sum(component**2 for component in self.rotation) ** 0.5
@@ -177,10 +122,6 @@ class NavierStokes(IncompressibleFlow):
         if absent(*self.rotation):
             return {}
         return HelicalWaves(self.transform.layout, self.rotation)
-
-    @property
-    def diffuses(self) -> Sequence[str]:
-        return ("velocity", *super().diffuses)
 
     def extend(self, terms: Sequence[Term]) -> None:
         super().extend(terms)

@@ -14,7 +14,7 @@ masses per volume, the mass of the box is that of a layer of unit depth, and gra
 along z."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import jax
@@ -103,6 +103,7 @@ class SelfGravitatingGas(Gas):
 
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
         super().__init__(settings, transform)
+        self.diffuses = ()
         pull = settings.external_acceleration
         self.pull = along_axes(transform.grid, "external_acceleration", pull)
         self.viscous = not absent(settings.viscosity, settings.bulk_viscosity)
@@ -120,10 +121,6 @@ class SelfGravitatingGas(Gas):
         if absent(self.gravitational_constant):
             return dict(fields)
         return {**fields, "gravity": -self.gradient(self.potential(fields["density"]))}
-
-    @property
-    def diffuses(self) -> Sequence[str]:
-        return ()
 
     def primitives(self, values: arrays.PointValues) -> arrays.PointValues:
         return {"density": values["density"], "velocity": values["momentum"] / values["density"]}

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from simulator.physics.models.advection import divergence_of_stress
 from simulator.physics.models.equation import Equation, parameters, products_at, with_parameters
+from simulator.physics.models.exact_waves import MatrixWaves
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
-from simulator.physics.models.waves import MatrixWaves
 from simulator.physics.stepping.coupled import Coupled, Coupling
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.terms.term import Added, Term
