@@ -260,7 +260,10 @@ def main() -> int:
     parser.add_argument("--gradients", default="", help="points along each side of a box, e.g. 64")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--devices", type=int, default=2, help="devices of each JAX program (default: 2)"
+        "--devices",
+        type=int,
+        default=2,
+        help="devices of each JAX program, threads of this one (default: 2)",
     )
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")

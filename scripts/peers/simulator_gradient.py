@@ -18,7 +18,7 @@ config = run_config_class().model_validate(
         "grid": {"shape": settings["shape"]},
         "time": {"stop": 1.0, "dt": settings["dt"], "integrator": settings["integrator"]},
         "precision": "single",
-        "devices": {"platform": "cpu", "count": settings["devices"]},
+        "devices": {"platform": "cpu", "threads": settings["devices"]},
     }
 )
 simulation = Simulation(config)
@@ -38,5 +38,5 @@ def run() -> None:
 
 
 run()
-name = f"simulator, single, {settings['devices']} devices ({settings['integrator']})"
+name = f"simulator, single, {settings['devices']} threads ({settings['integrator']})"
 serve(line, {"name": name, "energy": float(of.value(start))}, lambda: timed(1, run))

@@ -37,7 +37,7 @@ config = run_config_class().model_validate(
         "grid": {"shape": settings["shape"]},
         "time": {"stop": 1e6 * settings["dt"], "dt": settings["dt"]},
         "precision": settings["precision"],
-        "devices": {"platform": "cpu", "count": settings["devices"]},
+        "devices": {"platform": "cpu", "threads": settings["devices"]},
     }
 )
 simulation = Simulation(config)
@@ -52,5 +52,5 @@ run()
 flow = settings["what"] == "navier_stokes"
 energy = float(simulation.diagnostics(simulation.state)["energy"]) if flow else None
 kind = f", {config.model.components[0].assignment}" if settings["what"] == "particles" else ""
-name = f"simulator, {settings['precision']}{kind}, {settings['devices']} devices ({config.time.integrator})"
+name = f"simulator, {settings['precision']}{kind}, {settings['devices']} threads ({config.time.integrator})"
 serve(line, {"name": name, "energy": energy}, lambda: timed(settings["steps"], run))
