@@ -26,7 +26,8 @@ from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file, replaced_folder
 from simulator.measure import KINDS, requested
-from simulator.measure.render import USUAL, RenderSettings
+from simulator.measure.kind import SHOWN_FIRST
+from simulator.measure.render import RenderSettings
 from simulator.physics.models import State
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
@@ -256,7 +257,7 @@ def _showing(fields: Sequence[str], asked: RenderSettings | None) -> list[Overri
         return []
     known: dict[str, Any] = {}
     if asked is not None:
-        shown = (asked.field,) if asked.field else USUAL
+        shown = (asked.field,) if asked.field else SHOWN_FIRST
         known = asked.fields or dict.fromkeys(shown, asked.transfer)
     functions = {name: known.get(name, "auto") for name in fields}
     if len(functions) > 1:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # configurations are read and pictures drawn without JAX
 
 AXES = "xyz"
 
+SHOWN_FIRST = ("vorticity_magnitude", "density")
+"""The fields that pictures show by default: the first that a model has."""
+
 
 def _in_order(times: tuple[float, ...]) -> tuple[float, ...]:
     if not times or list(times) != sorted(set(times)):

@@ -9,7 +9,14 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator import spectral
 from simulator.errors import shortened
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.kind import (
+    SHOWN_FIRST,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+)
 from simulator.measure.slices import check_scalar
 from simulator.measure.volume import Camera, TransferFunction, Volume
 from simulator.physics import models
@@ -17,11 +24,6 @@ from simulator.physics.models import outputs
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
-# By default the first of these fields that the model has is shown.
-USUAL = (
-    "vorticity_magnitude",
-    "density",
-)
 
 
 def _colour(name: object) -> str:
@@ -130,14 +132,16 @@ class Render(Kind):
 
 def fields_of(model: models.Equation, settings: RenderSettings) -> dict[str, Any]:
     """The transfer function of each field. Raises Unsupported if none is named and the model has
-    none of `USUAL`."""
+    none of `SHOWN_FIRST`."""
     if settings.fields is not None:
         return dict(settings.fields)
     name = settings.field or next(
-        (name for name in USUAL if name in outputs.scalar_fields(model)), None
+        (name for name in SHOWN_FIRST if name in outputs.scalar_fields(model)), None
     )
     if name is None:
-        raise Unsupported(f"name a scalar field in `field`; the default is {' or '.join(USUAL)}")
+        raise Unsupported(
+            f"name a scalar field in `field`; the default is {' or '.join(SHOWN_FIRST)}"
+        )
     return {name: settings.transfer}
 
 

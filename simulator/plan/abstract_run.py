@@ -5,11 +5,12 @@ virtual CPU devices it can also be compiled, and XLA then states its memory."""
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import jax
 
+from simulator.cluster import mpi
 from simulator.cluster.environment import with_xla_flags
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
@@ -39,6 +40,7 @@ class PaperCluster:
     process_id: int = 0
     is_first: bool = True
     threads: int = 1
+    transport: mpi.Transport = field(default_factory=mpi.Transport)
 
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:

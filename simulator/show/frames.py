@@ -12,7 +12,7 @@ from simulator.archive.open_run import Run
 from simulator.archive.series_file import SeriesReader
 from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
-from simulator.measure.render import USUAL
+from simulator.measure.kind import SHOWN_FIRST
 from simulator.show.slices import near, where
 from simulator.show.style import evenly, is_density
 
@@ -74,7 +74,7 @@ def usual_field(run: Run, axis: str = "z", *, projected: bool = False) -> str:
     """The field of a movie that names none: as in a volume picture, else the first that is there.
     Empty if there is none yet."""
     known = shown_fields(run, axis, projected=projected)
-    return next((name for name in (*USUAL, *known) if name in known), "")
+    return next((name for name in (*SHOWN_FIRST, *known) if name in known), "")
 
 
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:

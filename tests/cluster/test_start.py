@@ -164,7 +164,7 @@ def test_threads_are_not_for_gpus(monkeypatch):
     monkeypatch.setattr(start_module, "choose_platform", lambda *_: "gpu")
     monkeypatch.setattr(start_module, "gpu_ids", lambda _: [0])
     monkeypatch.setattr(start_module.environment, "apply", lambda *_, **__: None)
-    monkeypatch.setattr(start_module, "_configure", lambda _: None)
+    monkeypatch.setattr(start_module, "_configure", lambda *_: None)
     monkeypatch.setattr(start_module.failure, "install", lambda _: None)
     with pytest.raises(UserError, match=r"devices.threads: 2 is for processors.*leave the key out"):
         start_module.start(discover({}), threads=2)
@@ -326,7 +326,15 @@ def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
         PROCESS_ID: "0",
         SECRET: secret,
     }
-    hello = {"secret": secret, "process": 1, "processes": 2, "node": "n2", "host": "n2", "pid": 1}
+    hello = {
+        "secret": secret,
+        "process": 1,
+        "processes": 2,
+        "node": "n2",
+        "host": "n2",
+        "pid": 1,
+        "transport": "gloo",
+    }
     command = child(tmp_path, BY_HAND)
     place = environ(tmp_path, **by_hand)
     with subprocess.Popen(command, env=place, stdout=-1, stderr=-1, text=True) as first:

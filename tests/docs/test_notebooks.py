@@ -117,8 +117,8 @@ def recovered(values: Values) -> None:
 
 
 def dataset(values: Values) -> None:
-    """Windows of two frames, and a stream of trajectories."""
-    assert values["shapes"] == [[12, 32, 32], [2, 2, 32, 32], [6, 21, 2, 32, 32], [6]]
+    """Pairs of frames, and a stream of trajectories."""
+    assert values["shapes"] == [[12, 32, 32], [2, 32, 32], [6, 21, 2, 32, 32], [6]]
 
 
 def soliton(values: Values) -> None:
@@ -177,7 +177,7 @@ SESSIONS = {
     "tutorials/boson_mass.md": Session({0: BOSON}),
     "tutorials/dataset.md": Session(
         {0: COMMAND.format(repr("dataset configs/sweep_dataset_2d.yaml"))},
-        [{"shapes": "(last.shape, batch.shape[1:], fields.shape, (len(viscosities),))"}],
+        [{"shapes": "(last.shape, before.shape, fields.shape, (len(viscosities),))"}],
         dataset,
     ),
     "tutorials/gradients.md": Session(

@@ -81,7 +81,12 @@ def test_a_killed_movie_leaves_nothing_half_written_and_is_repeated(folder, numb
     words = ["movie", str(folder), "--field", "density", "--output", str(target)]
     words += ["--frames", str(keep)]
     process = subprocess.Popen(
-        command(*words), env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command(*words),
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        # A shell starts background jobs, perhaps these tests, with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_until((keep / "frame_00001.png").exists)
     process.send_signal(number)
