@@ -161,6 +161,7 @@ class SphereSettings(BodySettings):
 
     kind: Literal["sphere"] = "sphere"
     radius: Positive
+    """Distance of the surface from the centre; at most half of the box."""
 
     def check(self, grid: Grid) -> None:
         super().check(grid)
@@ -179,6 +180,7 @@ class CylinderSettings(BodySettings):
 
     kind: Literal["cylinder"] = "cylinder"
     radius: Positive
+    """Distance of the surface from the axis; at most half of the box."""
 
     def check(self, grid: Grid) -> None:
         super().check(grid)
@@ -317,6 +319,7 @@ class UnionSettings(Settings):
 
     kind: Literal["union"] = "union"
     parts: Annotated[tuple[Solid, ...], Field(min_length=1, max_length=1000)]
+    """The shapes."""
 
     def check(self, grid: Grid) -> None:
         for i, part in enumerate(self.parts):
