@@ -26,6 +26,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path):
         "grid": {"shape": [64, 64, 64], "box": [2 * math.pi] * 3, "dealias": "two_thirds"},
         "initial": {"kind": "vortex", "amplitude": 1.0},
         "time": {"integrator": "rk4", "stop": 1.0, "cfl": 0.5},
+        "terms": [],
         "particles": [],
         "precision": "double",
         "devices": {"platform": "auto", "count": "auto", "threads": "auto"},

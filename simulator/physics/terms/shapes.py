@@ -18,7 +18,7 @@ from jax import lax
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.terms.formula import Formula, moment_value
+from simulator.physics.terms.formula import Formula, check_moment, moment_value
 from simulator.settings import Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints
@@ -106,7 +106,7 @@ class BodySettings(ShapeSettings):
             raise UserError(f"axis: is the normal of the plane, z, not {self.axis}")
         try:
             for formula in (*self.center, self.angle):
-                moment_value(formula, jnp.float64(0))
+                check_moment(formula)
         except ValueError as error:
             raise UserError(f"center: {error}; a body moves as a function of t") from None
 
@@ -161,6 +161,7 @@ class SphereSettings(BodySettings):
 
     kind: Literal["sphere"] = "sphere"
     radius: Positive
+    """Distance of the surface from the centre; at most half of the box."""
 
     def check(self, grid: Grid) -> None:
         super().check(grid)
@@ -179,6 +180,7 @@ class CylinderSettings(BodySettings):
 
     kind: Literal["cylinder"] = "cylinder"
     radius: Positive
+    """Distance of the surface from the axis; at most half of the box."""
 
     def check(self, grid: Grid) -> None:
         super().check(grid)
@@ -258,10 +260,10 @@ class HalfSpaceSettings(ShapeSettings):
             raise UserError("axis: the plane has the axes x and y")
         length = self._length(grid)
         try:
-            place = moment_value(self._surface, jnp.float64(0))
+            check_moment(self._surface)
         except ValueError as error:
             raise UserError(f"{self._key}: {error}; a surface moves as a function of t") from None
-        if isinstance(self._surface, float) and not 0 < place < length:
+        if isinstance(self._surface, float) and not 0 < self._surface < length:
             raise UserError(f"{self._key}: has to lie within the box, between 0 and {length:g}")
 
     @property
@@ -317,6 +319,7 @@ class UnionSettings(Settings):
 
     kind: Literal["union"] = "union"
     parts: Annotated[tuple[Solid, ...], Field(min_length=1, max_length=1000)]
+    """The shapes."""
 
     def check(self, grid: Grid) -> None:
         for i, part in enumerate(self.parts):
