@@ -4,8 +4,15 @@ from simulator.measure.budget import budget
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Equation, Fields, Force, State, StateMemory
 from simulator.physics.models.observables.budget import Balance
-from simulator.physics.models.tendency import linear_part, linear_rates, linearized, tendency
+from simulator.physics.models.tendency import (
+    exact_waves,
+    linear_rates,
+    linear_terms,
+    linearized,
+    tendency,
+)
 from simulator.physics.particles.swarm import Swarm
+from simulator.physics.stepping.coupled import Coupled
 from simulator.physics.stepping.evolved import Evolved
 from simulator.spectral.arrays import Number, Numbers
 
@@ -27,9 +34,9 @@ class System:
 
     def linear(self, begin: State) -> Evolved:
         """L (1/time)."""
-        part = linear_part(self.model, begin.fields)
-        part.update(self.swarm.linear(begin.memory.particles))
-        return part
+        diagonal = linear_terms(self.model) | self.swarm.linear(begin.memory.particles)
+        waves = exact_waves(self.model, begin.fields)
+        return Evolved(diagonal) if waves is None else Coupled(diagonal, waves)
 
     def tendency(self, begin: State, u: Evolved, time: Number) -> tuple[Evolved, Numbers]:
         """N(u, t), and the maxima that limit dt."""

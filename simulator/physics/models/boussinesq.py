@@ -16,6 +16,7 @@ from pydantic import model_validator
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.kinds import StratifiedFlow
+from simulator.physics.models.linear_waves import BuoyancyWaves, Waves
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.observable import Observable
@@ -30,7 +31,6 @@ from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import RossbyNumber
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.models.waves import BuoyancyWaves, Waves
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import SpectralVector

@@ -21,11 +21,11 @@ from simulator.physics.models.damping import Damping
 from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
 from simulator.physics.models.growth import Growth
 from simulator.physics.models.limits import Advective, StepLimit
+from simulator.physics.models.linear_waves import Waves
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.models.waves import Waves
 from simulator.physics.particles.population import Populations
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real

@@ -25,6 +25,7 @@ from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSetti
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.kinds import ConductingFlow
+from simulator.physics.models.linear_waves import HelicalWaves, Waves
 from simulator.physics.models.navier_stokes import FlowSettings, NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import EnergyBudget
@@ -39,7 +40,6 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import RossbyNumber
-from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import OverModes, PointValues

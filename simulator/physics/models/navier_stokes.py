@@ -26,6 +26,7 @@ from simulator.physics.models.damping import DragSettings, HyperdiffusionSetting
 from simulator.physics.models.equation import Field, MakeTransform
 from simulator.physics.models.fields import Fields, along, constant
 from simulator.physics.models.kinds import IncompressibleFlow
+from simulator.physics.models.linear_waves import HelicalWaves, Waves
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import AdvectiveTransfers, EnergyBudget
 from simulator.physics.models.observables.observable import Observable
@@ -41,7 +42,6 @@ from simulator.physics.models.passive_scalars import (
     check_plane,
     scalars_on,
 )
-from simulator.physics.models.waves import HelicalWaves, Waves
 from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, Vector
 from simulator.spectral import Transform
