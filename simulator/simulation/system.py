@@ -10,8 +10,15 @@ from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, Force, State, StateMemory
 from simulator.physics.models.damping import Hyperdiffusion
 from simulator.physics.models.observables.budget import Balance
-from simulator.physics.models.tendency import linear_part, linear_rates, linearized, tendency
+from simulator.physics.models.tendency import (
+    exact_waves,
+    linear_rates,
+    linear_terms,
+    linearized,
+    tendency,
+)
 from simulator.physics.particles.swarm import Swarm
+from simulator.physics.stepping.coupled import Coupled
 from simulator.physics.stepping.evolved import Evolved, growth
 from simulator.physics.stepping.integrator import Nonlinear
 from simulator.spectral.arrays import Number, Numbers
@@ -40,9 +47,9 @@ class System:
         """L (1/time); with wavenumbers that depend on time its mean over the step."""
         if self.sheared is not None:
             return self._mean_linear(begin, begin.time, begin.time + dt)
-        part = linear_part(self.model, begin.fields)
-        part.update(self.swarm.linear(begin.memory.particles))
-        return part
+        diagonal = linear_terms(self.model) | self.swarm.linear(begin.memory.particles)
+        waves = exact_waves(self.model, begin.fields)
+        return Evolved(diagonal) if waves is None else Coupled(diagonal, waves)
 
     def _mean_linear(self, begin: State, start: Number, end: Number) -> Evolved:
         """The mean of L between two times, exact for powers of k."""

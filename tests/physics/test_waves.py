@@ -22,7 +22,7 @@ from simulator.errors import UserError
 from simulator.physics.models.tendency import (
     added,
     coupling,
-    linear_part,
+    exact_waves,
     linear_rates,
     linear_terms,
     linearized,
@@ -47,7 +47,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "magneto-coriolis and whistlers": {**MAGNETIC, "rotation": ROTATION, "ion_length": 0.3},
 }
 PLANES = {"gravity": MODELS["gravity"], "alfven": MODELS["alfven"]}
-CASES = [(n, m, 3) for n, m in MODELS.items()] + [(n, m, 2) for n, m in PLANES.items()]
+BRIEF = ("inertial", "gravity", "alfven", "magneto-coriolis and whistlers")
+"""The cases of the default tier."""
+
+
+def tier(name: Any, *values: Any, brief: bool) -> Any:
+    """A case, whose name comes first, of the default tier or of the slow one."""
+    return pytest.param(name, *values, marks=() if brief else pytest.mark.slow)
+
+
+CASES = [tier(n, m, 3, brief=n in BRIEF) for n, m in MODELS.items()]
+CASES += [tier(n, m, 2, brief=False) for n, m in PLANES.items()]
 EXACT = {"stop": 1.0, "dt": 0.1, "waves": "exact"}
 
 
@@ -79,6 +89,13 @@ def components(fields: Mapping[str, jax.Array]) -> np.ndarray:
     return np.concatenate(parts).reshape(sum(map(len, parts)), -1)
 
 
+def coupled_part(sim: Simulation, fields: Evolved) -> Coupled:
+    """L about the mean state of the fields."""
+    waves = exact_waves(sim.model, fields)
+    assert waves is not None
+    return Coupled(linear_terms(sim.model), waves)
+
+
 def matrices(sim: Simulation, fields: Evolved) -> np.ndarray:
     """L of each mode, (mode, row, column), from the rates of unit vectors without divergence."""
     columns = []
@@ -101,8 +118,7 @@ def test_functions_of_the_matrices(name, model, dimensions):
     sim = waved(model, dimensions)
     fields = anything(sim)
     dt = jnp.float64(7)
-    L = linear_part(sim.model, fields)
-    assert isinstance(L, Coupled)
+    L = coupled_part(sim, fields)
     operators = [L.exponential(dt), *L.functions(dt, phi_matrices)]
     applied = [components({n: (f * fields)[n] for n in fields}) for f in operators]
     vectors = components(fields)
@@ -137,7 +153,7 @@ WAVES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("integrator", ["rk4", "etdrk4"])
+@pytest.mark.parametrize("integrator", ["rk4", tier("etdrk4", brief=False)])
 @pytest.mark.parametrize("name", WAVES)
 def test_waves_are_exact_at_any_dt(name, integrator):
     """dt = 10 / omega, a wave of amplitude 1e-6: the error per period in phase and amplitude. Waves
@@ -169,9 +185,12 @@ def test_waves_are_exact_at_any_dt(name, integrator):
 
 
 @pytest.mark.parametrize(
-    ("integrator", "expected"), [("rk2", 2), ("rk3", 3), ("rk4", 4), ("etdrk4", 4)]
+    ("integrator", "expected"),
+    [("rk2", 2), tier("rk3", 3, brief=False), ("rk4", 4), ("etdrk4", 4)],
 )
-@pytest.mark.parametrize("name", ["inertia-gravity", "alfven"])
+@pytest.mark.parametrize(
+    "name", ["gravity", *(tier(n, brief=False) for n in ("inertial", "alfven"))]
+)
 def test_order_beside_nonlinear_terms(name, integrator, expected):
     """Errors against a step eight times smaller, with omega dt < 1: the order shows, within 0.2."""
     sim = waved(MODELS[name], time={**EXACT, "integrator": integrator})
@@ -184,9 +203,9 @@ def test_order_beside_nonlinear_terms(name, integrator, expected):
     assert order(errors)[0] == pytest.approx(expected, abs=0.25)
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, tier(4, brief=False)])
 @pytest.mark.parametrize(
-    "name", ["inertia-gravity of another Prandtl number", "magneto-coriolis and whistlers"]
+    "name", ["magneto-coriolis and whistlers", tier("inertia-gravity", brief=False)]
 )
 def test_every_number_of_devices_solves_the_same_waves(name, count):
     """Sums over the box differ in their rounding, 1e-16 in each of three steps."""
@@ -306,3 +325,25 @@ def test_an_integrator_without_matrices_is_refused(monkeypatch):
         waved(MODELS["inertial"], time={**EXACT, "integrator": "rk3"})
     time = {"stop": 1.0, "dt": 0.1, "integrator": "rk3"}
     assert not waved(MODELS["inertial"], time=time).model.integrated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["inertia-gravity of another Prandtl number", "magneto-coriolis and whistlers"]
+)
+def test_gradients_by_the_damping(name):
+    """The slope of |exp(L dt) u|^2 by the damping rates, against a central difference of 1e-4, whose
+    error is 1e-8 of the third derivative."""
+    sim = waved(MODELS[name])
+    fields = anything(sim)
+    L = coupled_part(sim, fields)
+
+    @jax.jit
+    def energy(factor: jax.Array) -> jax.Array:
+        scaled = Coupled({n: factor * rate for n, rate in L.items()}, L.coupling)
+        moved = scaled.exponential(jnp.float64(0.5)) * fields
+        return jnp.stack([(abs(f) ** 2).sum() for f in moved.values()]).sum()
+
+    slope = jax.grad(energy)(jnp.float64(1))
+    difference = (energy(jnp.float64(1 + 1e-4)) - energy(jnp.float64(1 - 1e-4))) / 2e-4
+    assert float(slope) == pytest.approx(float(difference), rel=1e-6)

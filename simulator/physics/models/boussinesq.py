@@ -15,10 +15,10 @@ from pydantic import model_validator
 
 from simulator.errors import UserError
 from simulator.physics.models.equation import Field
-from simulator.physics.models.exact_waves import BuoyancyWaves, Waves
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.flow_settings import TURNED, FlowSettings
 from simulator.physics.models.kinds import StratifiedFlow
+from simulator.physics.models.linear_waves import BuoyancyWaves, Waves
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.observable import Observable

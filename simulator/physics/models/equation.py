@@ -18,10 +18,10 @@ from pydantic import create_model
 from simulator.physics.models.closures import Closure
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.damping import Damping
-from simulator.physics.models.exact_waves import Waves
 from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
 from simulator.physics.models.growth import Growth
 from simulator.physics.models.limits import Advective, StepLimit
+from simulator.physics.models.linear_waves import Waves
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal, Protocol
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.exact_waves import MatrixWaves, Waves
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.linear_waves import MatrixWaves, Waves
 from simulator.physics.stepping.coupled import SmallMatrix, fastest_growth
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OverModes, SpectralField

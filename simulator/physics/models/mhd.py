@@ -23,10 +23,10 @@ from simulator.errors import UserError
 from simulator.physics.models.advection import PrescribedVelocity, Rotational, advection_of
 from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSettings, absent
 from simulator.physics.models.equation import Field
-from simulator.physics.models.exact_waves import HelicalWaves, Waves
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.flow_settings import FlowSettings
 from simulator.physics.models.kinds import ConductingFlow
+from simulator.physics.models.linear_waves import HelicalWaves, Waves
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import EnergyBudget

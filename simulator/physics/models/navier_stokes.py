@@ -23,10 +23,10 @@ from simulator.physics.models.damping import (
     flow_damping,
 )
 from simulator.physics.models.equation import Field, MakeTransform
-from simulator.physics.models.exact_waves import HelicalWaves, Waves
 from simulator.physics.models.fields import Fields, along, constant
 from simulator.physics.models.flow_settings import FlowSettings
 from simulator.physics.models.kinds import IncompressibleFlow
+from simulator.physics.models.linear_waves import HelicalWaves, Waves
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import AdvectiveTransfers, EnergyBudget
 from simulator.physics.models.observables.observable import Observable

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 
 from simulator.physics.models.advection import divergence_of_stress
 from simulator.physics.models.equation import Equation, parameters, products_at, with_parameters
-from simulator.physics.models.exact_waves import MatrixWaves
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.linear_waves import MatrixWaves
 from simulator.physics.models.split_equation import SplitEquation
-from simulator.physics.stepping.coupled import Coupled, Coupling
-from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.coupled import Coupling
 from simulator.physics.terms.term import Added, Term
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OverModes, PointValues
@@ -48,17 +47,15 @@ def linearized(model: Equation, fields: Fields) -> Equation:
     return with_parameters(model, {"mean_field": mean})
 
 
-def linear_part(model: Equation, fields: Fields) -> Evolved:
-    """L of the evolved fields, with the waves that are solved exactly."""
-    diagonal = linear_terms(model)
-    waves = coupling(linearized(model, fields)) if model.integrated else None
-    return Evolved(diagonal) if waves is None else Coupled(diagonal, waves)
+def exact_waves(model: Equation, fields: Fields) -> Coupling | None:
+    """The waves about the mean state of `fields` that the integrator solves."""
+    return coupling(linearized(model, fields)) if model.integrated else None
 
 
 def linear_rates(model: Equation, fields: Fields) -> Fields:
     """L u."""
     rates = {name: rate * fields[name] for name, rate in linear_terms(model).items()}
-    waves = coupling(linearized(model, fields)) if model.integrated else None
+    waves = exact_waves(model, fields)
     return rates if waves is None else added(rates, waves.rates(fields))
 
 
