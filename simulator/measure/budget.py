@@ -19,8 +19,8 @@ def powers(model: Equation, fields: Fields, forces: Mapping[str, Fields]) -> dic
 
 def budget(model: Equation, fields: Fields, time: Number, force: Force | None) -> Balance:
     """The balance of the model with the forcing."""
-    assert model.budget is not None
     model = model.at(time)
+    assert model.budget is not None
     balance = model.budget.balance(model, fields)
     if force is None:
         return balance

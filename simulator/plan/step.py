@@ -85,7 +85,7 @@ def _needs(
             names = simulation.config.output.snapshots.fields or outputs.stored_fields(
                 simulation.model
             )
-            lowered = jax.jit(max(map(simulation.values, names), key=size)).lower(state)
+            lowered = jax.jit(max(map(simulation.field_program, names), key=size)).lower(state)
 
     def read() -> int:
         # The optimization of a CPU's code follows the assignment of memory.

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, along, constant, directed
 from simulator.physics.stepping.coupled import (
     Blocks,
@@ -61,9 +62,9 @@ class MatrixWaves:
 
     def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         t = dt.astype(L[self.names[0]].real.dtype)
-        pairs = list(pairs_of(self.names, repeat=2))
+        pairs = [(name, other) for name in self.names for other in self.names]
         functions = function(t * self.matrix(L))
-        return [dict(zip(pairs, matrix.entries, strict=True)) for matrix in functions]
+        return [dict(zip(pairs, map(jnp.asarray, f.entries), strict=True)) for f in functions]
 
     def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
         return product(blocks, u)
@@ -79,7 +80,7 @@ class MatrixWaves:
         return SmallMatrix(tuple(entry(name, other) for name, other in pairs))
 
 
-def _turned(g: OverModes, direction: Sequence[OverModes]) -> OverModes:
+def _turned(g: Any, direction: Sequence[OverModes]) -> OverModes:
     """The matrix (3, 3) of equation (1), or the factor g itself if it is real."""
     if jnp.isrealobj(g):
         return g
@@ -93,6 +94,10 @@ def _stacked(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> jax.Array
     """Arrays over the modes as one, with the axes row and column."""
     full = [jnp.broadcast_to(entry, shape) for row in rows for entry in row]
     return jnp.stack(full).reshape(len(rows), len(rows[0]), *shape)
+
+
+def _length(vector: Sequence[float]) -> float:
+    return sum(x**2 for x in vector) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -117,15 +122,15 @@ class HelicalWaves:
     @property
     def turning(self) -> bool:
         """Whether some number of the matrix is complex."""
-        return any(self.rotation) or (self.mean_field is not None and self.ion_length != 0)
+        return not absent(*self.rotation) or (self.mean_field is not None and self.ion_length != 0)
 
     def _direction(self, dtype: DTypeLike) -> list[OverModes]:
         """k'."""
         inverse = jnp.sqrt(self.layout.inverse_k_squared(dtype))
         k = [q * inverse for q in wavenumbers(self.layout, dtype)]
-        if not any(self.rotation):
+        if absent(*self.rotation):
             return k
-        axis = (x / hypot(*self.rotation) for x in self.rotation)
+        axis = (x / _length(self.rotation) for x in self.rotation)
         return [jnp.where(self.layout.zero, e, q) for e, q in zip(axis, k, strict=True)]
 
     def _numbers(self, dtype: DTypeLike) -> tuple[Any, Any, Any]:
@@ -133,7 +138,7 @@ class HelicalWaves:
         zero = jnp.zeros((1, 1, 1), dtype)
         k = wavenumbers(self.layout, dtype)
         direction = self._direction(dtype)
-        parts = [2 * x * q for x, q in zip(self.rotation, direction, strict=False) if x]
+        parts = [2 * x * q for x, q in zip(self.rotation, direction, strict=False) if not absent(x)]
         turn = reduce(add, parts, zero)
         if self.mean_field is None:
             return turn, zero, zero
@@ -159,10 +164,10 @@ class HelicalWaves:
     def _block(self, f: SmallMatrix, still: OverModes) -> Blocks:
         """f between the fields u and c; `still` is f of the mean velocity along the axis."""
         direction = self._direction(f[0, 0].real.dtype)
-        pairs = pairs_of(self.names, repeat=2)
+        pairs = [(name, other) for name in self.names for other in self.names]
         blocks = {pair: _turned(g, direction) for pair, g in zip(pairs, f.entries, strict=True)}
-        if any(self.rotation):
-            axis = constant([x / hypot(*self.rotation) for x in self.rotation], still.dtype)
+        if not absent(*self.rotation):
+            axis = constant([x / _length(self.rotation) for x in self.rotation], still.dtype)
             along = axis[:, None] * axis * (still - f[0, 0].real)
             key = ("velocity", "velocity")
             blocks[key] = blocks[key] + jnp.where(self.layout.zero, along, 0)
@@ -180,7 +185,7 @@ class HelicalWaves:
         turn, a, hall = self._numbers(dtype)
         direction = self._direction(dtype)
         rates: dict[str, Any] = {"velocity": jnp.zeros_like(u)}
-        if any(self.rotation):
+        if not absent(*self.rotation):
             rates["velocity"] -= turn * cross(direction, u)
         if self.mean_field is not None:
             b = fields["magnetic"]
@@ -224,7 +229,7 @@ class BuoyancyWaves:
         square = reduce(add, (x * x for x in level))
         vertical = square <= (64 * jnp.finfo(dtype).eps) ** 2
         steepness = jnp.sqrt(jnp.where(vertical, 1, square))
-        other = _across(self.up) if any(self.rotation) else [0.0] * len(k)
+        other = [0.0] * len(k) if absent(*self.rotation) else _across(self.up)
         unit = [jnp.where(vertical, o, x / steepness) for o, x in zip(other, level, strict=True)]
         return k, unit, jnp.where(vertical, 0, steepness)
 
@@ -234,12 +239,12 @@ class BuoyancyWaves:
         direction, second, steepness = self._basis(dtype)
         damping, diffusion = (L[name] * t for name in self.names)
         lift = steepness * self.frequency * t
-        if not any(self.rotation):
+        if absent(*self.rotation):
             # The component e_2 and theta form waves, others are damped.
             waves = function(SmallMatrix.of((damping, -lift), (lift, diffusion)))
             others = function(SmallMatrix((damping,)))
             return [self._block([second], f, g[0, 0]) for f, g in zip(waves, others, strict=True)]
-        parts = (2 * x * q for x, q in zip(self.rotation, direction, strict=True) if x)
+        parts = (2 * x * q for x, q in zip(self.rotation, direction, strict=True) if not absent(x))
         turn = t * reduce(add, parts)
         if self.equal:
             matrices = _oscillating(function, damping, turn, lift)
@@ -317,7 +322,7 @@ class BuoyancyWaves:
         b = fields["buoyancy"]
         direction, *_ = self._basis(u.real.dtype)
         force = directed(self.up, b)
-        if any(self.rotation):
+        if not absent(*self.rotation):
             force += cross(u, jnp.asarray(2 * constant(self.rotation, u.real.dtype)))
         pressure = reduce(add, (q * x for q, x in zip(direction, jnp.unstack(force), strict=True)))
         solenoidal = force - jnp.stack([q * pressure for q in direction])

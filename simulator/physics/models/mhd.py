@@ -72,7 +72,7 @@ class MhdSettings(FlowSettings):
             "subgrid": self.subgrid,
             "hyperviscosity": self.hyperviscosity,
             "drag": self.drag,
-            "rotation": any(self.rotation),
+            "rotation": not absent(*self.rotation),
             "shear": self.shear,
         }
         for key, value in without_effect.items():

@@ -134,9 +134,9 @@ def budget_row(
 ) -> BudgetRow:
     """The row of a momentary budget that defines none itself: d energy / dt is the slope of the
     energy by the fields times their rates."""
-    assert model.budget is not None
     model = model.at(time)
     budget = model.budget
+    assert budget is not None
 
     def energy(evolved: Fields) -> tuple[Number, Balance]:
         balance = budget.balance(model, {**fields, **evolved})

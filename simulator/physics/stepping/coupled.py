@@ -40,7 +40,8 @@ class SmallMatrix:
         return self.entries[row * self.size + column]
 
     def __add__(self, other: "SmallMatrix") -> "SmallMatrix":
-        return SmallMatrix(tuple(map(add, self.entries, other.entries)))
+        pairs = zip(self.entries, other.entries, strict=True)
+        return SmallMatrix(tuple(a + b for a, b in pairs))
 
     def __rmul__(self, factor: Number | float) -> "SmallMatrix":
         return SmallMatrix(tuple(factor * entry for entry in self.entries))
@@ -76,8 +77,10 @@ of both that is a vector, unless it is the same for all components."""
 class Coupling(Protocol):
     """The part of L that couples unknowns."""
 
-    names: tuple[str, ...]
-    """The unknowns that are coupled."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The unknowns that are coupled."""
+        ...
 
     def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         """The functions of (L + coupling) dt, where L (1/time) is diagonal."""
@@ -87,7 +90,7 @@ class Coupling(Protocol):
         """The product of a function with the coupled unknowns."""
         ...
 
-    def rates(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def rates(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The coupling times the unknowns (per time), without the diagonal L."""
         ...
 
@@ -256,7 +259,7 @@ def _dense(z: SmallMatrix) -> SmallMatrix:
 
 def _row_sum(z: SmallMatrix) -> Number:
     """A bound of |z| in all modes."""
-    return jnp.stack([abs(entry).max() for entry in z.entries]).max() * z.size
+    return jnp.stack([abs(jnp.asarray(entry)).max() for entry in z.entries]).max() * z.size
 
 
 def fastest_growth(L: SmallMatrix) -> Number:
