@@ -108,7 +108,7 @@ def check_frame(
     because a background shear has carried them along. `clock`: see `StartFiles.clock`."""
     time, config = clock
     turn = Turn(float((config.get("model") or {}).get("shear") or 0), box)
-    ours = transform.tilt if isinstance(transform, ShearedTransform) else 0.0
+    ours = (transform.tilt or 0.0) if isinstance(transform, ShearedTransform) else 0.0
     if abs(turn.tilt(time) - ours) > 1e-9:
         start = f"model.shear: {turn.rate:g} and initial.time: keep"
         times = f", or fields at multiples of {1 / abs(turn.per_time):.6g}" if turn.rate else ""
