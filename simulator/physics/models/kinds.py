@@ -24,6 +24,7 @@ from simulator.spectral.arrays import (
 class IncompressibleFlow(Equation):
     """An incompressible flow."""
 
+    usual_waves = "explicit"
     viscosity: float
     hyperviscosity: HyperdiffusionSettings | None
     rotation: Sequence[float]
