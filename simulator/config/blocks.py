@@ -94,8 +94,9 @@ class TimeSettings(Settings):
     """The time integrator."""
     waves: Literal["exact", "explicit"] | None = None
     """Rotation, stable stratification, the mean magnetic field and your equation's `waves`: exact,
-    so that advection alone limits dt, or explicit, so that dt has to resolve them. By default exact,
-    but for mhd; explicit where the integrator takes no linear terms that couple fields."""
+    so that advection alone limits dt, or explicit, so that dt has to resolve them. By default
+    explicit in the shipped models, and exact in your equation if the integrator takes linear terms
+    that couple fields."""
     stop: Moment
     """The simulation time, from 0, at which the run ends; in an expanding box also {scale_factor:
     A} or {redshift: Z}."""

@@ -27,6 +27,7 @@ from simulator.spectral.sheared import ShearedFrame
 class IncompressibleFlow(Equation):
     """An incompressible flow."""
 
+    usual_waves = "explicit"
     viscosity: float
     hyperviscosity: HyperdiffusionSettings | None
     rotation: Sequence[float]

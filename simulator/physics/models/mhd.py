@@ -112,7 +112,6 @@ class Mhd(NavierStokes, ConductingFlow):
     """The observables of a kinematic dynamo."""
 
     ion_length: float
-    usual_waves = "explicit"
     waves_about = "magnetic"
     mean_field: Sequence[float] | jax.Array
     """The mean of `magnetic`, about which exact waves run."""
