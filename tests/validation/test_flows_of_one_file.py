@@ -65,7 +65,7 @@ def rates_of(name: str, start: Values, *overrides: str) -> Callable[[str], np.nd
 def test_nonlinear_terms_of_reduced_mhd():
     """By numpy from phi and psi: (lap phi)_t = -{phi, lap phi} + {psi, lap psi}, psi_t = -{phi,
     psi}; products of wavenumbers up to 2 are resolved by 16 points."""
-    grid = axes(16), axes(16), axes(8)
+    grid = axes(16), axes(16), axes(16)
     phi, psi = smooth(1, *grid), smooth(2, *grid)
     start = {"plus": lap(phi + psi), "minus": lap(phi - psi)}
     found = rates_of("reduced_mhd", start)
@@ -278,8 +278,8 @@ def test_a_vortex_of_an_ideal_condensate_turns_with_its_energy():
 
 
 def test_imaginary_time_finds_the_ground_state():
-    """Of the ideal condensate: energy 1. With interaction the virial theorem holds, 2 (E_kin -
-    E_trap) + 2 E_int = 0, that is E = 2 E_trap for the ground state without rotation."""
+    """There E_kin + E_int = E_trap by the virial theorem. RK4 lets the mass creep by 1e-9 in 200
+    steps, and the energy by 6 times that, its chemical potential."""
     own = condensate("interaction: 100", "rotation: 0", "imaginary_time: true")
     x, y = centred()
     cloud = np.exp(-(x**2 + y**2) / 8) / np.sqrt(4 * np.pi)
@@ -288,8 +288,8 @@ def test_imaginary_time_finds_the_ground_state():
     for _ in range(4):
         rows.append(own.diagnostics(stepped(own, 200, 0.01)))
     energies = [float(row["energy"]) for row in rows]
-    assert all(b < a + 1e-12 for a, b in itertools.pairwise(energies))
-    assert_allclose([float(row["mass"]) for row in rows], float(rows[0]["mass"]), rtol=1e-9)
+    assert all(b < a + 1e-8 for a, b in itertools.pairwise(energies))
+    assert_allclose([float(row["mass"]) for row in rows], float(rows[0]["mass"]), rtol=1e-7)
     density = abs(np.asarray(own.fields["psi"])) ** 2
     trap = float((density * (x**2 + y**2) / 2).sum() * (14 / 48) ** 2)
     assert abs(energies[-1] / (2 * trap) - 1) < 1e-6
