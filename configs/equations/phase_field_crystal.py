@@ -32,6 +32,6 @@ def seeds(x, y, mean=-0.285, length=160.0):
         dx, dy = x - cx * length, y - cy * length
         u = jnp.cos(angle) * dx + jnp.sin(angle) * dy
         v = jnp.cos(angle) * dy - jnp.sin(angle) * dx
-        atoms = jnp.cos(u) * jnp.cos(v / 3**0.5) - jnp.cos(2 * v / 3**0.5) / 2
-        density += 0.5 * atoms * jnp.exp(-(dx**2 + dy**2) / 12**2)
+        holes = jnp.cos(3**0.5 / 2 * u) * jnp.cos(v / 2) - jnp.cos(v) / 2
+        density -= 0.5 * holes * jnp.exp(-(dx**2 + dy**2) / 12**2)
     return {"density": density}

@@ -11,7 +11,7 @@ from simulator.physics.forcing import FORCINGS, Forcing, Forcings
 from simulator.physics.forcing.forcing import EquationForcing
 from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.python_model import WrongParameters
-from simulator.physics.models.tendency import coupling
+from simulator.physics.models.tendency import coupled_fields
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping import INTEGRATORS
 from simulator.physics.stepping.integrator import Multistep
@@ -77,10 +77,10 @@ def check_sheared(config: RunConfig) -> None:
 def choose_waves(config: RunConfig, model: Equation) -> None:
     """Decides whether the integrator solves the waves of the model. Raises UserError if it cannot
     do so as the configuration demands."""
-    waves = coupling(model)
+    waves = coupled_fields(model)
     wanted = config.time.waves
     integrators = {name: kind for name, kind in INTEGRATORS.items() if kind.couples}
-    if wanted == "exact" and waves is None:
+    if wanted == "exact" and not waves:
         problem = f"{model_name(config)} with these parameters has no waves to be exact about"
         raise config.error("time.waves", f"{problem}; leave the key out")
     able = config.time.integrator in integrators
@@ -90,8 +90,8 @@ def choose_waves(config: RunConfig, model: Equation) -> None:
             "time.waves", f"{problem}; explicit, or time.integrator: {' or '.join(integrators)}"
         )
     turns = model.at(0.0) is not model
-    if waves is not None and able and not turns and (wanted or model.usual_waves) == "exact":
-        model.integrated = waves.names
+    if waves and able and not turns and (wanted or model.usual_waves) == "exact":
+        model.integrated = waves
         model.wave_frequency = 0.0
 
 

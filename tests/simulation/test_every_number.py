@@ -187,6 +187,21 @@ CASES = {
         SPACE,
         RANDOM,
     ),
+    "sheared flow": (
+        FLOW.replace("0.02", "0.02, shear: 0.6"),
+        PLANE,
+        "initial: {kind: taylor_green, amplitude: 0.7}",
+    ),
+    "sheared layers": (
+        "model: {kind: boussinesq, viscosity: 0.02, diffusivity: 0.03, stratification: 0.7, shear: 0.6}",
+        SPACE,
+        RANDOM,
+    ),
+    "shearing box": (
+        "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03, shear: -0.6, rotation: [0, 0, 0.4]}",
+        SPACE,
+        "initial: {kind: taylor_green, amplitude: 0.7, magnetic: {peak: 1.2, energy: 0.3}}",
+    ),
     "mhd": (
         "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03, ion_length: 0.1, rotation: [0.1, 0.2, 0.3]}",
         SPACE,
@@ -313,6 +328,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "model.stratification": "its sign decides what is measured",
     },
     "stratified closure": {"model.stratification": "its sign decides what is measured"},
+    "sheared layers": {"model.stratification": "its sign decides what is measured"},
     **{
         case: {"model.cosmology.start": "the clock of a run begins there"}
         for case in ("growing waves", "cosmological", "cosmological dust", "transfer")

@@ -132,7 +132,7 @@ def _draw(
 ) -> SpectralField:
     """Gaussian coefficients with zero mean: <|f(k)|^2> is 1, or for `total` E(k) over the area
     k^2, in two dimensions the length k, of a shell."""
-    k = jnp.sqrt(layout.k_squared())
+    k = root(layout.k_squared())
     waves = jnp.where(k > 0, k, 1)
     area = waves ** (len(layout.grid.axes) - 1)
     density = shape(waves) / area if normalise == "total" else jnp.ones_like(k)
@@ -166,7 +166,7 @@ def solenoidal(
     4, 350, 1992)."""
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
     if not absent(s.helicity):
-        scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
+        scaled_curl = curl(layout, v) * root(layout.inverse_k_squared())
         plus = (1 + s.helicity) ** 0.5
         minus = (1 - s.helicity) ** 0.5
         v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2

@@ -39,6 +39,18 @@ def coupling(model: Equation) -> Coupling | None:
     return terms
 
 
+def coupled_fields(model: Equation) -> tuple[str, ...]:
+    """The fields that waves couple. They are traced only, so that no device starts."""
+    names: list[str] = []
+
+    def trace() -> None:
+        if (waves := coupling(model)) is not None:
+            names.extend(waves.names)
+
+    jax.eval_shape(trace)
+    return tuple(names)
+
+
 def linearized(model: Equation, fields: Fields) -> Equation:
     """The equation whose exact waves run about the mean state of `fields`."""
     if not model.integrated or model.waves_about is None:
