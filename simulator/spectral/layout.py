@@ -414,7 +414,9 @@ class Layout(Arrangement):
 
         The mean leaves k = 0 out. In shells without other modes (narrow shells, or the corners that
         spherical dealiasing removes) the mean is n dk."""
-        k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)
+        k2 = jnp.broadcast_to(self.k_squared(), self.shape)
+        # The slope of the square root at k = 0 is infinite, and times 0 no number.
+        k = jnp.where(k2 > 0, jnp.sqrt(jnp.where(k2 > 0, k2, 1)), 0)
         modes, waves, total = self.shell_sum(
             jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k])
         )

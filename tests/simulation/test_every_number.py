@@ -197,8 +197,8 @@ CASES = {
         SPACE,
         RANDOM,
     ),
-    "shearing box": (
-        "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03, shear: -0.6, rotation: [0, 0, 0.4]}",
+    "sheared magnetic field": (
+        "model: {kind: mhd, viscosity: 0.02, resistivity: 0.03, shear: -0.6}",
         SPACE,
         "initial: {kind: taylor_green, amplitude: 0.7, magnetic: {peak: 1.2, energy: 0.3}}",
     ),
