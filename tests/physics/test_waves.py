@@ -268,7 +268,8 @@ def test_an_own_equation_couples_its_fields(own):
     """One mode against the exponential of its matrix, in which (c, a) lets modes grow."""
     sim = simulation(own)
     layout = sim.transform.layout
-    assert sim.model.linear_growth.largest > 0
+    largest = sim.model.linear_growth.largest
+    assert isinstance(largest, float) and largest > 0
     # The layout calls the axes x and y of a plane y and z.
     at = np.asarray((layout.integers("y") == 1) & (layout.integers("z") == 1))
     mode = tuple(int(i) for i in np.argwhere(at)[0])

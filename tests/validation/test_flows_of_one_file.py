@@ -46,7 +46,8 @@ def bracket(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def lap(values: np.ndarray) -> np.ndarray:
     """The second derivatives along the first two axes."""
-    return sum(slopes(slopes(values)[axis])[axis] for axis in (0, 1))
+    along_x, along_y = (slopes(slopes(values)[axis])[axis] for axis in (0, 1))
+    return along_x + along_y
 
 
 def rates_of(name: str, start: Values, *overrides: str) -> Callable[[str], np.ndarray]:
