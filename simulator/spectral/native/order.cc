@@ -118,6 +118,7 @@ void spans(const Deposit &d, Span *of_batches, const Share &share) {
 
 void order(const double *position, index count, index stride, const index *axes, const index *cells,
            const double *spacing, int32_t *places, const Share &share) {
+  if (count == 0) return;
   constexpr int DIGIT = 11, DIGITS = 1 << DIGIT;
   constexpr index MOST_CHUNKS = 64;
   struct Entry {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -21,6 +22,14 @@ using simulator::Weave;
 static std::mt19937_64 generator;
 
 static index any(index low, index high) { return std::uniform_int_distribution<index>(low, high)(generator); }
+
+// Two ranges, as two threads have them, one after the other.
+static void in_two(index units, const std::function<void(index, index)> &work) {
+  const index middle = any(0, units);
+  work(0, middle);
+  work(middle, units);
+}
+
 static double number() { return std::uniform_real_distribution<double>(0, 1)(generator); }
 
 // The B-spline of a degree at a distance from its centre.
@@ -73,6 +82,8 @@ template <class T> static bool right() {
       at[entry] = g.factors[0] * position[entry] + g.factors[1] * double(rate[entry]);
     }
   w.block = block.get(), w.woven = woven.get();
+  w.begin = 0, w.end = w.extents[0] * w.extents[1];
+  g.begin = 0, g.end = entries;
   simulator::weaver<T>()(w);
   g.block = woven.get(), g.position = position.get(), g.values = values.get(), g.rate = moving ? rate.get() : nullptr;
   simulator::gatherer<T>()(g);
@@ -130,8 +141,8 @@ static bool in_order() {
   std::unique_ptr<int32_t[]> places(new int32_t[count]);
   std::unique_ptr<uint64_t[]> ids(new uint64_t[entries]);
   for (index i = 0; i < entries; ++i) ids[i] = uint64_t(i);
-  simulator::order(position.get(), count, entries, axes, cells, spacing, places.get());
-  simulator::permute_rows(ids.get(), 1, count, entries, places.get());
+  simulator::order(position.get(), count, entries, axes, cells, spacing, places.get(), in_two);
+  simulator::permute_rows(ids.get(), 1, count, entries, places.get(), in_two);
   constexpr index TILE = simulator::TILE;
   auto cell = [&](uint64_t i) {
     index at[3];
@@ -167,7 +178,7 @@ static bool selected() {
   }
   std::unique_ptr<int32_t[]> found[2], both(new int32_t[2 * most]);
   for (auto &places : found) places.reset(new int32_t[most]);
-  const index away = simulator::leaving(x.get(), count, ring, most, none, found[0].get(), found[1].get(), both.get());
+  const index away = simulator::leaving(x.get(), count, ring, most, none, found[0].get(), found[1].get(), both.get(), in_two);
   index next[] = {0, 0}, expected = 0;
   for (index i = 0; i < count; ++i) {
     const double scaled = std::floor(x[i] / ring.spacing);
@@ -198,9 +209,9 @@ template <class T> static bool moved() {
   const bool lost = count && !any(0, 9), pulled = any(0, 2), saves = any(0, 1);
   if (lost) v[any(0, count - 1)] = std::numeric_limits<double>::quiet_NaN();
   double fastest = -1, most = 0;
-  simulator::Kick k{count, entries, pull.get(), v.get(), number(), {0.5, 1, 2}, kicked.get(), &fastest};
+  simulator::Kick k{0, entries, count, entries, pull.get(), v.get(), number(), {0.5, 1, 2}, kicked.get(), &fastest};
   simulator::kicker<T>()(k);
-  simulator::Drift d{count,        entries,         pulled ? pull.get() : nullptr,  v.get(),
+  simulator::Drift d{0, entries, count, entries,         pulled ? pull.get() : nullptr,  v.get(),
                      x.get(),      any(0, 4) ? number() : 0, any(0, 4) ? 2 * number() - 1 : 0, {1, 2, 3},
                      flown.get(),  saves ? saved.get() : nullptr};
   simulator::drifter<T>()(d);
@@ -245,7 +256,7 @@ template <class T> static bool advanced() {
   }
   const bool lost = count && !any(0, 9);
   if (lost) rates[any(0, terms - 1)][any(0, 2) * entries + any(0, count - 1)] = std::numeric_limits<T>::infinity();
-  simulator::Advance d{count, entries, terms, factors.get(), given, x.get(), way.get(), {1, 2, 3}, false};
+  simulator::Advance d{0, entries, count, entries, terms, factors.get(), given, x.get(), way.get(), {1, 2, 3}, false};
   simulator::advancer<T>()(d);
   for (index i = 0; i < size; ++i) {
     double later = factors[0] * old[i];
