@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import factorial
 from operator import add
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ Blocks = dict[tuple[str, str], jax.Array]
 of both that is a vector, unless it is the same for all components."""
 
 
+@runtime_checkable
 class Coupling(Protocol):
     """The part of L that couples unknowns."""
 
