@@ -293,10 +293,10 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    for path in tmp_path.parents:
-        if path != path.parent and path.owner() == "root" and path.is_relative_to("/tmp/"):
-            path.chmod(0o755)
-    tmp_path.chmod(0o755)
+    for path in (tmp_path, *tmp_path.parents):
+        mode = path.stat().st_mode
+        if mode & 0o005 != 0o005:  # else it is left as it is: /tmp belongs to all
+            path.chmod(mode | 0o055)
 
     def asked() -> str:
         command = [sys.executable, "-c", OTHER_USER, str(folder)]
