@@ -32,7 +32,7 @@ SMALLEST: dict[str, list[str]] = {
     ],
     "bench_dataset": ["planes", "--runs", "2", "--frames", "2"],
     "bench_ensemble": ["--runs", "2", "--shape", "8", "--stop", "0.05"],
-    "bench_fft": ["--shape", "8,8,8", "--seconds", "0.1"],
+    "bench_fft": ["--shape", "8,8,8", "--seconds", "0.1", "--without", "fftw"],
     "bench_gravity": ["--shape", "8", "--rounds", "1", "--steps", "1"],
     "bench_mosaic": ["cost", "--sizes", "8"],
     "bench_output": ["--size", "8", "--every", "4", "--rounds", "1"],
