@@ -360,7 +360,8 @@ def bar_beside(
     bar = result.colorbar(
         image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10])
     )
-    bar.formatter.set_powerlimits((-3, 3))  # numbers of five characters would leave no room
+    # Numbers of five characters would leave no room for the label.
+    axes.ticklabel_format(axis="y", scilimits=(-3, 3))
     bar.set_label(label, labelpad=4, rotation=_turn(label))
     # The power of ten is above the bar, not over the plane.
     axes.yaxis.get_offset_text().set(x=0, ha="left")
