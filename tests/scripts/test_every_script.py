@@ -42,7 +42,7 @@ SMALLEST: dict[str, list[str]] = {
     "bench_tracers": ["--shape", "8", "--count", "100", "--rounds", "1", "--steps", "1"],
     "boson_mass": ["mass.png", "--points", "16"],
     "cosmology_check": ["outputs/cold_dark_matter", "check.png"],
-    "finite_differences": [*["picture.png", "--sizes", "8", "--reference", "12", "--stop", "0.1"]],
+    "finite_differences": ["picture.png", "--small"],
     "few_steps": ["--points", "8", "--steps", "2", "--reference", "4"],
     "gpu_day": ["--platform", "cpu", "--shapes", "8", "--seconds", "0.1", "--minutes", "0"],
     "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],

@@ -21,9 +21,8 @@ from simulator.errors import UserError
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
 from simulator.settings import Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
-from simulator.spectral.arrays import Number, OverPoints
+from simulator.spectral.arrays import Number, OverPoints, root
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import root
 
 Coordinates = Sequence[OverPoints]
 """A coordinate (length) for each axis of the grid."""
@@ -51,6 +50,10 @@ class ShapeSettings(Settings):
     def check(self, grid: Grid) -> None:
         """Raises UserError, beginning with the key, for a shape that does not fit the box."""
 
+    def width(self, grid: Grid) -> Any:
+        """The width (length) of the layer in which the mask falls."""
+        return 2 * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
+
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """The distance (length) from the surface, negative inside."""
         raise TypeError(f"{type(self).__name__} does not define distance")
@@ -70,7 +73,7 @@ class ShapeSettings(Settings):
 
     def chi(self, grid: Grid, points: Coordinates, time: Number) -> OverPoints:
         """The mask at a point; not evaluated in blocks of points that the body does not reach."""
-        width = 2 * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
+        width = self.width(grid)
         reach = self.reach(grid, time)
         if not reach:
             return step_down(self.distance(grid, points, time), width)
