@@ -496,8 +496,8 @@ def assimilation(case: Case) -> dict[str, Any]:
     }
 
 
-LAYOUTS = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
-"""(processes, devices in all of them); the first is the reference."""
+LAYOUTS = ((1, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 1), (2, 4, 1), (1, 1, 2))
+"""(processes, devices in all of them, threads of each device); the first is the reference."""
 STEPS = 4
 MIDDLE = 2
 

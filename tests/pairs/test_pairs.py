@@ -119,7 +119,7 @@ class Trial:
     def __init__(self, place: Path, number: int, layout: int):
         self.case = CASES[number]
         self.place = place
-        self.processes, self.devices = LAYOUTS[layout]
+        self.processes, self.devices, self.threads = LAYOUTS[layout]
         self.kernels = ("native", "xla")[(number + layout) % 2]
         self.config = configuration(self.case)
         self.tolerance = tolerance(self.config)
@@ -135,7 +135,7 @@ class Trial:
             yield from self._source()
             alone = self._run("alone", 1, "native")
             yield from self._done([alone], 1)
-            yield from self._done([self._run("run", self.devices, self.kernels)], self.processes)
+            yield from self._done([self._run_here("run")], self.processes)
             if self.halts:
                 yield from self._halted()
             for name in ("alone", "run"):
@@ -148,6 +148,10 @@ class Trial:
     def _run(self, folder: str, devices: int, kernels: str, *overrides: str) -> list[str]:
         given = [f"devices.count={devices}", f"fft.kernels={kernels}", *overrides]
         return ["run", str(self.file), "--output", str(self.place / folder), *given]
+
+    def _run_here(self, folder: str) -> list[str]:
+        """A run on the layout."""
+        return self._run(folder, self.devices, self.kernels, f"devices.threads={self.threads}")
 
     def _done(self, commands: list[list[str]], processes: int) -> Iterator[str]:
         """Runs the commands, by so many processes each."""
@@ -180,7 +184,7 @@ class Trial:
         """Halted and continued: on the layout the same bits, on one device the same but for
         round-off."""
         halt = f"time.max_steps={MIDDLE}"
-        here = self._run("halted", self.devices, self.kernels)
+        here = self._run_here("halted")
         yield from self._done([[*here, halt]], self.processes)
         if not (self.place / "halted" / "state.json").exists():
             return
@@ -257,7 +261,7 @@ class Trial:
             yield f"assimilation: on this layout by {apart:.1e} another flow than on one device"
 
     def _gradients(self) -> Iterator[str]:
-        counts = [devices for processes, devices in LAYOUTS if processes == 1]
+        counts = sorted({devices for processes, devices, _ in LAYOUTS if processes == 1})
         commands = [
             ["gradient", str(self.file), str(n), str(self.place / f"slope{n}")] for n in counts
         ]
