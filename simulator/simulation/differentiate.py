@@ -114,7 +114,9 @@ class Gradient:
     Variables are a mapping: `fields` are the spectral fields at the beginning, by name;
     `model.viscosity`, `forcing.amplitude`, `initial.energy` and so on are numbers of the
     configuration; `model.subgrid.arrays` are the arrays of a python closure, a tree like
-    `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else is as in the
+    `simulation.model.varied_arrays["model.subgrid.arrays"]`; `terms.0.target.velocity` are the
+    coefficients (snapshot, component, modes) of a target of files, like
+    `simulation.state.memory.terms["NAME/velocity"]`. Everything else is as in the
     configuration. `fields` and `initial` exclude each other. For a composite of particles variables
     are `particles`, the records position, velocity and mass at the beginning by name and in the
     order of `simulation.state`, or numbers of `initial`, and numbers of the cosmology and of
@@ -231,7 +233,8 @@ class Gradient:
             return particle_adjoint.states(
                 self._simulation, variables, begin, self._ends, self._dt, self._room
             )
-        numbers = {key: value for key, value in variables.items() if key != FIELDS}
+        targets = initial_state.term_targets(self._simulation.model)
+        numbers = {k: v for k, v in variables.items() if k != FIELDS and k not in targets}
         simulation = self._simulation.varied(numbers) if numbers else self._simulation
         state = begin
         if FIELDS in variables:
@@ -244,7 +247,10 @@ class Gradient:
             )
         # The residual of the energy budget influences no step, and its reverse would hold several
         # fields.
-        state = replace(state, memory=replace(state.memory, residual=None))
+        varied = {name: variables[key] for key, name in targets.items() if key in variables}
+        terms = begin.memory.terms | varied
+        memory = replace(state.memory, residual=None, terms=terms)
+        state = replace(state, memory=memory)
         step = step_of(simulation.system, simulation.integrator, holding)
         states = []
         shardings = initial_state.state_shardings(simulation.model, simulation.populations, state)
