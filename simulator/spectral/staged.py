@@ -36,7 +36,7 @@ from simulator.spectral.transform import (
 NAME = "custom_partitioning"
 
 
-class Stored(NamedTuple):
+class OnGrid(NamedTuple):
     """An array of values on the grid that a pointwise function reads."""
 
     name: str
@@ -169,7 +169,7 @@ class StagedTransform(Transform):
         arguments, tree = jax.tree.flatten(parameters)
         shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)) for a in arguments)
         parts = tuple(ranges[name] for name in kept)
-        held = tuple(Stored(name, a.shape[:-3], a.dtype) for name, a in stored.items())
+        held = tuple(OnGrid(name, a.shape[:-3], a.dtype) for name, a in stored.items())
         program, local, products = self._evaluation(pointwise, fields, tree, shapes, parts, held)
         modes = stack(inputs).astype(self.complex_dtype)
         remaining = iter(program(modes, *stored.values(), *map(jnp.asarray, arguments)))
@@ -189,7 +189,7 @@ class StagedTransform(Transform):
         parameter_tree: Any,
         shapes: tuple[jax.ShapeDtypeStruct, ...],
         keep: Ranges,
-        stored: tuple[Stored, ...],
+        stored: tuple[OnGrid, ...],
     ) -> tuple[Program, Local, Positions]:
         """The program of `evaluate_once`, the shapes of the pointwise result at a point, and its
         products."""
@@ -246,7 +246,7 @@ class StagedTransform(Transform):
         pointwise: PointwiseFunction,
         fields: Positions,
         parameters: Tree,
-        stored: tuple[Stored, ...],
+        stored: tuple[OnGrid, ...],
     ) -> Local:
         """The shapes and types of the pointwise result on one point."""
 

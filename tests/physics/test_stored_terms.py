@@ -12,7 +12,7 @@ from run_support import call, largest_difference, simulate
 from simulator import Simulation, differentiate, load_config, open_run
 from simulator.errors import UserError
 from simulator.physics.models.tendency import tendency, with_arrays
-from simulator.physics.terms.stored import StoredTarget
+from simulator.physics.terms.file_target import StoredTarget
 
 START = {"kind": "random", "peak": 2, "energy": 0.5}
 SHAPE = (16, 16)

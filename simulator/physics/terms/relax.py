@@ -13,6 +13,15 @@ from pydantic import Discriminator, Field, Tag
 from simulator.errors import UserError
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
+from simulator.physics.terms.file_target import (
+    ArrayTargetSettings,
+    SeriesTargetSettings,
+    SnapshotTargetSettings,
+    StoredMask,
+    StoredSettings,
+    StoredTarget,
+    check_finite,
+)
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import (
     ArrayMaskSettings,
@@ -24,15 +33,6 @@ from simulator.physics.terms.shapes import (
     SphereSettings,
     UnionSettings,
     from_nearest,
-)
-from simulator.physics.terms.stored import (
-    ArrayTargetSettings,
-    SeriesTargetSettings,
-    SnapshotTargetSettings,
-    StoredMask,
-    StoredSettings,
-    StoredTarget,
-    check_finite,
 )
 from simulator.physics.terms.term import (
     Added,

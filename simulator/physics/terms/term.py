@@ -15,7 +15,7 @@ from simulator.errors import UserError, did_you_mean, shown
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.names import free_name
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.user_function import UserFiles
+from simulator.physics.user_function import Stored, UserFiles
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid, Transform
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
@@ -46,7 +46,7 @@ def _term_name(name: str) -> str:
 class TermFiles(UserFiles, Protocol):
     """Opens the files that a term names."""
 
-    def snapshot(self, path: str) -> "StoredFields":
+    def snapshot(self, path: str) -> Stored:
         """A snapshot or checkpoint of a run."""
         ...
 
@@ -56,18 +56,6 @@ class TermFiles(UserFiles, Protocol):
 
     def array(self, path: str, dataset: str | None) -> "StoredValues":
         """An array in a file of another program."""
-        ...
-
-
-class StoredFields(Protocol):
-    """Fields on disk, on their own grid."""
-
-    grid: Grid
-    components: Mapping[str, tuple[int, ...]]
-
-    def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """The coefficients of a field in the layout of `transform`, zero for modes that the file
-        lacks."""
         ...
 
 
