@@ -449,7 +449,7 @@ FACTORS: dict[str, dict[str, Level]] = {
                 {
                     "name": "mixing",
                     "kind": "viscosity",
-                    "coefficients": {_evolved(config)[0]: "0.01*(1 + cos(y))"},
+                    "coefficients": {(_evolved(config) or ["velocity"])[0]: "0.01*(1 + cos(y))"},
                 }
             ]
         },

@@ -293,3 +293,12 @@ def test_a_file_that_does_not_fit_is_refused_in_a_line(
         config = load_config(tmp_path / "run.yaml", [placed(term), *others])
         Simulation(config).check_start()
     assert placed(message) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_does_not_fit_ends_the_command_with_2_and_writes_nothing(reference, tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(CASE)
+    for term in (TERM + "{series: FOLDER/run}}}]", STILL + "FOLDER/large.npy}}]"):
+        options = [term.replace("FOLDER", str(reference)), "time.stop=0.5"]
+        assert simulate(tmp_path / "run.yaml", tmp_path / "run", *options) == 2
+        assert "command line: terms.0." in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
