@@ -9,10 +9,12 @@ from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose
 from run_support import call, largest_difference, simulate
 
-from simulator import Simulation, differentiate, load_config, open_run
+from simulator import Simulation, differentiate, load_config, open_run, open_sweep
+from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models.tendency import tendency, with_arrays
 from simulator.physics.terms.file_target import StoredTarget
+from simulator.plan.abstract_run import paper_simulation
 
 START = {"kind": "random", "peak": 2, "energy": 0.5}
 SHAPE = (16, 16)
@@ -302,3 +304,33 @@ def test_what_does_not_fit_ends_the_command_with_2_and_writes_nothing(reference,
         assert simulate(tmp_path / "run.yaml", tmp_path / "run", *options) == 2
         assert "command line: terms.0." in capsys.readouterr().err
         assert not (tmp_path / "run").exists()
+
+
+def nudged_case(folder, tmp_path):
+    target = f"{{velocity: {{series: {folder / 'run'}}}}}"
+    term = f"{{name: nudge, kind: relax, relaxation_time: 0.1, below: 3, target: {target}}}"
+    text = CASE.replace("stop: 0.4", "stop: 0.1, dt: 0.02")
+    (tmp_path / "run.yaml").write_text(f"{text}terms: [{term}]\n")
+    return tmp_path / "run.yaml"
+
+
+def test_a_plan_counts_the_snapshots_of_a_target(reference, tmp_path):
+    """Those at 0, 0.1, 0.2 and 0.3, which a run until 0.1 needs, as modes."""
+    simulation = paper_simulation(load_config(nudged_case(reference, tmp_path)))
+    target = simulation.template.memory.terms["nudge/velocity"]
+    assert target.shape == (4, 2, *simulation.transform.layout.shape)
+    assert simulation.placed_template.memory.terms["nudge/velocity"].sharding is not None
+
+
+@pytest.mark.slow
+def test_runs_of_a_sweep_share_a_step_and_nudge_alike(reference, tmp_path, monkeypatch):
+    """By other rates; a run of the batch is the run alone to round-off."""
+    case = nudged_case(reference, tmp_path)
+    rates = "{grid: {terms.0.relaxation_time: [0.05, 0.1]}}"
+    (tmp_path / "sweep.yaml").write_text(f"base: run.yaml\nname: rates\nsweep: {rates}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "run", "sweep.yaml", "--batch", "auto"]) == 0
+    assert simulate(case, tmp_path / "alone") == 0
+    runs = open_sweep(tmp_path / "sweep.yaml").runs
+    (same,) = (run for run in runs if run.config.terms[0].relaxation_time == 0.1)
+    assert largest_difference(same.folder, tmp_path / "alone") < 1e-13
