@@ -90,11 +90,6 @@ def flux(velocity, gradient, scalar, scalar_gradient, width):
     return list(-0.01 * width**2 * scalar_gradient)
 
 
-def rub(values, points, time):
-    name = "velocity" if "velocity" in values else next(iter(values))
-    return {name: -jnp.sin(2 * jnp.pi * points[1] / LY) ** 2 * (1 + time) * values[name]}
-
-
 def moments(fields, time):
     name = next(iter(fields))
     return {"mean": (abs(fields[name]) ** 2).mean(), "doubled": 2 * time}
@@ -252,31 +247,6 @@ def _several_forces(config: dict[str, Any]) -> Fragment:
     field = model.get("scalars", [{"name": name}])[0]["name"]
     along = {"kind": "linear", "field": field, "coefficient": 0.1}
     return {"forcing": [noise, {**noise, "name": "other"}, along]}
-
-
-def _first(config: dict[str, Any]) -> tuple[str, Any]:
-    """A field on which terms act, and a value of it."""
-    name = "u" if config["model"]["kind"] == "python" else "velocity"
-    return name, 0.5 if name == "u" else [0.1, 0.2, 0.3][: len(config["grid"]["shape"])]
-
-
-def _body(config: dict[str, Any]) -> Fragment:
-    """A ball, with its force if it is in a flow."""
-    name, value = _first(config)
-    center = [2.0, "2 + 0.1*t", 2.0][: len(config["grid"]["shape"])]
-    mask = {"kind": "sphere", "center": center, "radius": 1.0}
-    term = {"name": "ball", "kind": "relax", "relaxation_time": 0.2, "mask": mask}
-    target = value if name == "u" else "body"
-    return {"terms": [{**term, "target": {name: target}, "forces": name != "u"}]}
-
-
-def _layer(config: dict[str, Any]) -> Fragment:
-    """A layer of all fields, and one more term everywhere."""
-    name, value = _first(config)
-    mask = {"kind": "half_space", "axis": "y", "below": 1.5, "smoothing": 1.0}
-    layer = {"name": "layer", "kind": "relax", "relaxation_time": 0.2, "mask": mask}
-    wind = {"name": "wind", "kind": "relax", "relaxation_time": 1.0, "target": {name: value}}
-    return {"terms": [{**layer, "target": {name: value}}, wind]}
 
 
 def _species(*species: dict[str, Any]) -> Callable[[dict[str, Any]], Fragment]:
@@ -438,21 +408,6 @@ FACTORS: dict[str, dict[str, Level]] = {
         "abc": {"forcing": {"kind": "abc", "amplitude": 0.1}},
         "python": _force,
         "several": _several_forces,
-    },
-    "terms": {
-        "none": {},
-        "body": _body,
-        "layer": _layer,
-        "python": {"terms": [{"name": "rub", "kind": "python", "path": PATH, "function": "rub"}]},
-        "viscosity": lambda config: {
-            "terms": [
-                {
-                    "name": "mixing",
-                    "kind": "viscosity",
-                    "coefficients": {(_evolved(config) or ["velocity"])[0]: "0.01*(1 + cos(y))"},
-                }
-            ]
-        },
     },
     "integrator": {
         name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)
