@@ -24,15 +24,14 @@ openmpi-bin."""
 import argparse
 import contextlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from peers.environments import FOLDER, Environment, Missing, Peer, call, installed
 
 from simulator.plan.circumstances import circumstances
 
@@ -46,47 +45,8 @@ IN_PLANES = ("fftwmpi2d", "fftw1d")
 DEBIAN = ("libfftw3-mpi-dev", "libfftw3-mpi3")
 
 
-class Missing(Exception):
-    """A contender cannot run, for the reason in the message."""
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The interpreter, variables and MPI ranks of a contender."""
-
-    python: Path
-    environ: Mapping[str, str] = field(default_factory=dict)
-    ranks: int | None = None
-
-
 # ---- installing
 # ------------------------------------------------------------------------------------------
-
-
-def installed(
-    folder: Path, packages: tuple[str, ...], environ: Mapping[str, str], probe: str
-) -> Path:
-    """The interpreter of an environment with these packages, created if missing. Raises Missing."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        _call([sys.executable, "-m", "venv", str(folder)], {}, "no environment could be made")
-    check = [str(python), "-c", probe]
-    if subprocess.run(check, capture_output=True, env=os.environ | environ).returncode:
-        print(f"installing {', '.join(packages)} in {folder} ...", file=sys.stderr, flush=True)
-        _call([str(python), "-m", "pip", "install", "-q", *packages], environ, "pip install failed")
-        _call(check, environ, "the installed packages cannot be imported")
-    return python
-
-
-def _call(command: list[str], environ: Mapping[str, str], problem: str, **options: Any) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | environ, **options
-    )
-    if done.returncode:
-        lines = [x for x in (done.stderr + done.stdout).splitlines() if "rror" in x] or [
-            done.stderr.strip()
-        ]
-        raise Missing(f"{problem}: {lines[0].strip()}")
 
 
 def fluidsim(folder: Path) -> Environment:
@@ -103,9 +63,9 @@ def fluidsim(folder: Path) -> Environment:
             raise Missing(
                 "FFTW for MPI is missing (fftw3-mpi.h), and so is apt-get, which could install it"
             )
-        _call(["apt-get", "download", *DEBIAN], {}, f"{DEBIAN[0]} cannot be downloaded", cwd=root)
+        call(["apt-get", "download", *DEBIAN], {}, f"{DEBIAN[0]} cannot be downloaded", cwd=root)
         for package in root.glob("*.deb"):
-            _call(["dpkg", "-x", str(package), str(root)], {}, f"{package.name} cannot be unpacked")
+            call(["dpkg", "-x", str(package), str(root)], {}, f"{package.name} cannot be unpacked")
         headers = list(root.rglob("fftw3-mpi.h"))
     libraries = ":".join(sorted({str(p.parent) for p in root.rglob("libfftw3_mpi.so*")}))
     # Everything is compiled at installation, so that the ranks need not wait for one another, which
@@ -144,60 +104,14 @@ def here(folder: Path) -> Environment:
 # -------------------------------------------------------------------------------------------
 
 
-class Contender:
-    """A running program of `peers/` that waits for its turns."""
-
-    def __init__(self, program: str, environment: Environment, problem: Mapping[str, Any]):
-        command = [str(environment.python), str(HERE / "peers" / program), json.dumps(problem)]
-        if environment.ranks:
-            command = ["mpirun", "--oversubscribe", "-n", str(environment.ranks), *command]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment.environ,
-        )
-        self.times: list[float] = []
-        about = self._answer()
-        self.name = about["name"]
-        self.energy = about.get("energy")
-
-    def round(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        self.times.append(self._answer())
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None and self._process.stderr is not None
-        line = self._process.stdout.readline()
-        if not line:
-            last = (
-                self._process.stderr.read().strip().splitlines() or ["it ended without a message"]
-            )[-1]
-            raise Missing(last)
-        return json.loads(line)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=30)
-        self._process.kill()
-
-
 @contextlib.contextmanager
-def contenders(
-    wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path
-) -> Iterator[list[Contender]]:
+def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> Iterator[list[Peer]]:
     """The contenders that can be started; for each of the rest, prints the reason on stderr."""
-    started: list[Contender] = []
+    started: list[Peer] = []
     try:
         for program, prepare, problem in wanted:
             try:
-                started.append(Contender(program, prepare(folder), problem))
+                started.append(Peer(program, prepare(folder), problem))
             except Missing as reason:
                 print(f"left out: {program.removesuffix('_step.py')}: {reason}", file=sys.stderr)
         yield started
@@ -229,7 +143,7 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{row['step']:28} {row['program']:60} {row['seconds'] * 1e3:6.0f} ms  {ratios}"
 
 
-def check_energies(started: list[Contender]) -> None:
+def check_energies(started: list[Peer]) -> None:
     """Warns about contenders that do not solve the same flow."""
     energies = {c.name: c.energy for c in started if c.energy is not None}
     reference = next((energy for name, energy in energies.items() if "single" not in name), 0.0)
@@ -267,10 +181,7 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(cache) / "simulator-peers", help="for the peers"
-    )
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the peers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     args = parser.parse_args()
     folder = args.folder.absolute()

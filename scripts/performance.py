@@ -112,7 +112,8 @@ def transforms(results: Results) -> list[str]:
             ]
             for row in r["transforms"]
         ]
-        what = f"{shape(r)}, {r['precision']}, {r['devices']} devices"
+        workers = f"{r['devices']} devices" if r["devices"] > 1 else f"{r['threads']} threads"
+        what = f"{shape(r)}, {r['precision']}, {workers}"
         head = (
             what,
             "there and back",

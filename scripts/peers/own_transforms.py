@@ -86,9 +86,9 @@ def _named(function: Callable, name: str) -> Callable:
     return call
 
 
-def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
-    """Every backend and plan that works on these devices, with every kind of kernel; the default
-    comes first."""
+def transforms(modes: Modes, devices: Devices, dtype: Any, threads: int) -> list[Contender]:
+    """Every backend and plan that works on these devices of `threads` threads, with every kind of
+    kernel; the default comes first."""
     count = len(devices)
     contenders: list[Contender] = []
     seen: set[tuple[str, str]] = set()
@@ -96,12 +96,12 @@ def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
     for candidate in (default, *candidates(modes, count, "auto")):
         if (candidate.backend, candidate.plan) not in seen:
             seen.add((candidate.backend, candidate.plan))
-            contenders += _with_each_kernel(modes, candidate, devices, dtype)
+            contenders += _with_each_kernel(modes, candidate, devices, dtype, threads)
     return contenders
 
 
 def _with_each_kernel(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, threads: int
 ) -> list[Contender]:
     has_native = (
         candidate.backend == staged.NAME and native.chosen("auto", devices[0].platform) == "native"
@@ -109,7 +109,7 @@ def _with_each_kernel(
     contenders: list[Contender] = []
     kinds: tuple[Kernels, ...] = ("native", "xla") if has_native else ("auto",)
     for kernels in kinds:
-        transform = build(modes, candidate, devices, dtype, kernels=kernels)
+        transform = build(modes, candidate, devices, dtype, kernels=kernels, threads=threads)
         values = random_array(
             (COMPONENTS, *transform.physical.shape), dtype, transform.physical.sharding(4)
         )

@@ -277,7 +277,7 @@ def measurement(kind: Kind, subject: Subject, settings: Any) -> Measured:
     for the time of each state.
 
     Raises Unsupported if the model does not have the quantities."""
-    if subject.model.at(0.0) is subject.model:
+    if subject.model.sheared is None:
         return kind.measured(subject, settings)
     if not kind.sheared:
         raise Unsupported("does not follow a background shear; leave it out", of_model=False)

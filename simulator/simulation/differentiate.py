@@ -5,8 +5,10 @@
     gradient = differentiate(simulation, loss, steps=50, dt=0.01)
     value, slopes = gradient({"fields": simulation.state.fields, "model.viscosity": 0.01})
 
-`loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the
-step, every array stays sharded, and physical space is visited in blocks as in a run.
+`loss(state)` is any real function of the last state, written with jax.numpy. A loss with a parameter
+`simulation` gets the simulation with the values of the variables, so that it can return
+`simulation.diagnostics(state)["drag_disc"]`. JAX differentiates the step, every array stays sharded,
+and physical space is visited in blocks as in a run.
 
 A step's reverse needs the state that it began with and the tendencies of its stages. The forward
 pass keeps all of them, or all states, as `HELD` allows. If the states take more, or if `kept` is
@@ -17,6 +19,7 @@ sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from inspect import signature
 from itertools import pairwise
 from math import isqrt
 from typing import Any, cast
@@ -152,6 +155,7 @@ class Gradient:
             raise UserError("dt: the size of the steps is needed")
         self._simulation = simulation
         self._loss = loss
+        self._takes_simulation = "simulation" in signature(loss).parameters
         self._ends = ends
         self._dt = dt
         self._kept = kept
@@ -234,12 +238,11 @@ class Gradient:
                 self._simulation, variables, begin, self._ends, self._dt, self._room
             )
         targets = initial_state.term_targets(self._simulation.model)
-        numbers = {k: v for k, v in variables.items() if k != FIELDS and k not in targets}
-        simulation = self._simulation.varied(numbers) if numbers else self._simulation
+        simulation = self._varied(variables)
         state = begin
         if FIELDS in variables:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
-        elif any(key.startswith("initial.") for key in numbers):
+        elif any(key.startswith("initial.") for key in variables):
             state = simulation.begin(
                 initial_state.traced_start(simulation.config, simulation.model, simulation.inputs)[
                     0
@@ -263,6 +266,12 @@ class Gradient:
             states.append(state)
         return tuple(states)
 
+    def _varied(self, variables: Mapping[str, Any]) -> Simulation:
+        others = {FIELDS, *initial_state.term_targets(self._simulation.model)}
+        numbers = {key: value for key, value in variables.items() if key not in others}
+        varies = numbers and not self._simulation.populations
+        return self._simulation.varied(numbers) if varies else self._simulation
+
     def _held(self, state: State, count: int) -> tuple[int, bool]:
         """The number of states that the forward pass keeps in `count` steps, and whether it keeps
         their rates too."""
@@ -284,7 +293,8 @@ class Gradient:
         needed = {
             n: jnp.stack([s.particles[n].needed for s in states]).max() for n in begin.particles
         }
-        return self._loss(*states), needed
+        simulation = {"simulation": self._varied(variables)} if self._takes_simulation else {}
+        return self._loss(*states, **simulation), needed
 
     @cached_property
     def _forward(self) -> Any:

@@ -45,7 +45,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
-    if model.at(0.0) is not model:
+    if model.sheared is not None:
         check_sheared(config)
     choose_waves(config, model)
     model.linear_growth.settle()
@@ -91,8 +91,8 @@ def choose_waves(config: RunConfig, model: Equation) -> None:
         raise config.error(
             "time.waves", f"{problem}; explicit, or time.integrator: {' or '.join(integrators)}"
         )
-    turns = model.at(0.0) is not model
-    if waves and able and not turns and (wanted or model.usual_waves) == "exact":
+    still = model.sheared is None
+    if waves and able and still and (wanted or model.usual_waves) == "exact":
         model.integrated = waves
         model.wave_frequency = 0.0
 
@@ -131,7 +131,7 @@ def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:
     if config.particles and ("velocity" not in model.fields or model.split):
         problem = f"move with the velocity of a fluid, which {config.model.kind} does not evolve"
         raise config.error("particles", f"{problem}; navier_stokes, boussinesq and mhd do")
-    if config.particles and model.at(0.0) is not model:
+    if config.particles and model.sheared is not None:
         problem = "do not follow a background shear yet; leave them or model.shear out"
         raise config.error("particles", problem)
     if config.particles and model.transform.grid.planar:

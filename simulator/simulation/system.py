@@ -23,7 +23,6 @@ from simulator.physics.stepping.coupled import Coupled
 from simulator.physics.stepping.evolved import Evolved, growth
 from simulator.physics.stepping.integrator import Nonlinear
 from simulator.spectral.arrays import Number, Numbers
-from simulator.spectral.sheared import ShearedFrame
 
 
 class System:
@@ -38,7 +37,7 @@ class System:
         self.model = model
         self.forcing = forcing
         self.swarm = swarm or Swarm((), model)
-        self.sheared: ShearedFrame | None = getattr(model, "sheared", None)
+        self.sheared = model.sheared
 
     def unknowns(self, state: State) -> Evolved:
         """u of a state."""

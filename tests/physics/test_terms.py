@@ -321,6 +321,31 @@ def test_gradients_by_the_numbers_of_a_term_are_those_of_differences():
         assert float(slopes[key]) == pytest.approx((ahead - behind) / (2 * h), rel=1e-6), key
 
 
+def test_the_gradient_of_a_drag_is_that_of_differences():
+    """Central differences with h = 1e-4 of numbers of order 1: h^2 = 1e-8 relative, where rounding
+    adds 1e-12 / h."""
+    scales = {"velocity": 1, "length": 2.2}
+    mask = {**DISC, "smoothing": 1.2}
+    edge = {"kind": "box", "center": [0, 3], "size": [1, None], "smoothing": 1}
+    terms = [
+        {**relax("disc", mask=mask, velocity="body"), "coefficients": scales},
+        relax("inflow", mask=edge, velocity=[1, "0.1*t"]),
+    ]
+    start = {"kind": "uniform", "velocity": [1, 0]}
+    simulation = flow(16, 16, initial=start, terms=terms, viscosity=0.05)
+
+    def drag(state, simulation):
+        return simulation.diagnostics(state)["drag_disc"]
+
+    gradient = differentiate(simulation, drag, steps=4, dt=0.05)
+    keys = {"terms.0.mask.radius": 1.1, "terms.1.target.velocity.0": 1.0}
+    _, slopes = gradient(keys)
+    for key, value in keys.items():
+        h = 1e-4
+        ahead, behind = (float(gradient.value({**keys, key: value + s})) for s in (h, -h))
+        assert float(slopes[key]) == pytest.approx((ahead - behind) / (2 * h), rel=1e-6), key
+
+
 def test_dt_resolves_the_rate_of_a_term():
     """dt = cfl k dx tau without a flow, with k = 3 of 12 points: cfl tau pi / 2."""
     rest = {"kind": "taylor_green", "amplitude": 1e-9}

@@ -58,6 +58,18 @@ def tier(name: Any, *values: Any, brief: bool) -> Any:
 
 CASES = [tier(n, m, 3, brief=n in BRIEF) for n, m in MODELS.items()]
 CASES += [tier(n, m, 2, brief=False) for n, m in PLANES.items()]
+ALIKE = {**MAGNETIC, "resistivity": FLUID["viscosity"]}
+"""One diffusivity for both fields, where the eigenvalues are known."""
+MATRICES = [
+    *CASES,
+    tier("alfven of one diffusivity", ALIKE, 3, brief=True),
+    tier(
+        "magneto-coriolis of one diffusivity",
+        {**ALIKE, "rotation": ROTATION, "ion_length": 0.3},
+        3,
+        brief=True,
+    ),
+]
 EXACT = {"stop": 1.0, "dt": 0.1, "waves": "exact"}
 
 
@@ -112,7 +124,7 @@ def matrices(sim: Simulation, fields: Evolved) -> np.ndarray:
     return np.moveaxis(np.array(columns), (0, 1, 2), (2, 1, 0))
 
 
-@pytest.mark.parametrize(("name", "model", "dimensions"), CASES)
+@pytest.mark.parametrize(("name", "model", "dimensions"), MATRICES)
 def test_functions_of_the_matrices(name, model, dimensions):
     """exp(L dt), phi_1, phi_2 and phi_3, from exp of [[z, 1, 0, 0], [0, 0, 1, 0], ...]."""
     sim = waved(model, dimensions)

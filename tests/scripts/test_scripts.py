@@ -50,6 +50,10 @@ def test_peers_are_measured_with_this_program(tmp_path):
         "8,8,8",
         "--seconds",
         "0.1",
+        "--devices",
+        "2",
+        "--without",
+        "fftw",
     ]
     done = subprocess.run(
         [*command, "--json", str(file)],

@@ -18,7 +18,7 @@ from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.flow_settings import TURNED, FlowSettings
 from simulator.physics.models.kinds import StratifiedFlow
-from simulator.physics.models.linear_waves import BuoyancyWaves, Waves
+from simulator.physics.models.linear_waves import BuoyancyWaves, Waves, equally_damped
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.observable import Observable
@@ -107,9 +107,7 @@ class Boussinesq(NavierStokes, StratifiedFlow):
         if not self.stable:
             return {}
         layout = self.transform.layout
-        damping = (self.viscosity, self.diffusivity)
-        known = all(isinstance(number, int | float) for number in damping)
-        equal = known and damping[0] == damping[1] and not self.damps
+        equal = equally_damped(self, self.viscosity, self.diffusivity)
         return BuoyancyWaves(layout, self.rotation, self.up, self.stratification, equal)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:

@@ -32,6 +32,7 @@ from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
 from simulator.spectral import Points, Transform, arrays, operators
+from simulator.spectral.sheared import ShearedFrame
 from simulator.spectral.transform import Tree
 
 MakeTransform = Callable[..., Transform]
@@ -132,6 +133,8 @@ class Equation:
     """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
     background: Background | None = None
     """The expanding background; None: a static box."""
+    sheared: ShearedFrame | None = None
+    """The frame of a uniform shear flow, whose wavenumbers turn; None: a box at rest."""
     unforced: str | None = None
     """The reason why the equation cannot be forced; None if it can."""
     transported: Sequence[TransportedScalar] = ()

@@ -21,7 +21,6 @@ from simulator.spectral.arrays import (
     SpectralScalar,
     SpectralVector,
 )
-from simulator.spectral.sheared import ShearedFrame
 
 
 class IncompressibleFlow(Equation):
@@ -33,8 +32,6 @@ class IncompressibleFlow(Equation):
     rotation: Sequence[float]
     scalars: Sequence[TransportedScalar]
     momentum: Momentum
-    sheared: ShearedFrame | None = None
-    """The background shear flow."""
     energy_weights: Mapping[str, float] = {"velocity": 1.0}
     """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
 

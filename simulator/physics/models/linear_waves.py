@@ -32,10 +32,10 @@ from simulator.physics.stepping.coupled import (
     SmallMatrix,
     product,
 )
-from simulator.physics.stepping.evolved import Evolved
+from simulator.physics.stepping.evolved import Evolved, once
 from simulator.spectral import Layout
 from simulator.spectral.arrays import Number, OverModes
-from simulator.spectral.operators import cross, wavenumbers
+from simulator.spectral.operators import cross, root, wavenumbers
 
 CoupledTerms = Mapping[tuple[str, str], OverModes]
 """Factors (1/time): (a, b) of the field b in the rate of the field a."""
@@ -80,6 +80,12 @@ class MatrixWaves:
         return SmallMatrix(tuple(entry(name, other) for name, other in pairs))
 
 
+def equally_damped(model: Any, *rates: Any) -> bool:
+    """Whether the fields of a model with these diffusivities are known to be damped equally."""
+    known = all(isinstance(rate, int | float) for rate in rates)
+    return known and len(set(rates)) == 1 and not model.damps
+
+
 def _turned(g: Any, direction: Sequence[OverModes]) -> OverModes:
     """The matrix (3, 3) of equation (1), or the factor g itself if it is real."""
     if jnp.isrealobj(g):
@@ -96,6 +102,10 @@ def _stacked(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> jax.Array
     return jnp.stack(full).reshape(len(rows), len(rows[0]), *shape)
 
 
+def _complex(real: OverModes, imaginary: OverModes) -> OverModes:
+    return jax.lax.complex(*jnp.broadcast_arrays(real, imaginary))
+
+
 def _length(vector: Sequence[float]) -> float:
     return sum(x**2 for x in vector) ** 0.5
 
@@ -108,12 +118,14 @@ class HelicalWaves:
         du/dt = i F u + a c,  dc/dt = -a u - i d |k| a c.
 
     B is the mean of the magnetic field, d the ion length of the Hall effect; without B velocities
-    alone turn."""
+    alone turn. `equal`: both fields are damped at the same rate; then the eigenvalues are that rate
+    and, beside it, i (F + h) / 2 +- i omega, h = -d |k| a, omega^2 = (F - h)^2 / 4 + a^2."""
 
     layout: Layout
     rotation: Sequence[float]
     mean_field: jax.Array | None = None
     ion_length: float = 0.0
+    equal: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,21 +161,30 @@ class HelicalWaves:
     def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         dtype = L["velocity"].real.dtype
         t = dt.astype(dtype)
-        turn, a, hall = self._numbers(dtype)
-        diagonal = [L[name] * t for name in self.names]
-        if self.turning:
-            spins = (turn * t, hall * t)
-            pairs = zip(diagonal, spins, strict=False)
-            diagonal = [jax.lax.complex(*jnp.broadcast_arrays(*pair)) for pair in pairs]
-        z = SmallMatrix((diagonal[0],))
-        if self.mean_field is not None:
-            z = SmallMatrix.of((diagonal[0], a * t), (-a * t, diagonal[1]))
         still = function(SmallMatrix((jnp.zeros((1, 1, 1), dtype),)))
-        return [self._block(f, g[0, 0]) for f, g in zip(function(z), still, strict=True)]
+        matrices = once(dt, lambda: self._matrices(L, t, function))
+        direction = once(dt, lambda: self._direction(dtype))
+        pairs = zip(matrices, still, strict=True)
+        return [self._block(f, g[0, 0], direction) for f, g in pairs]
 
-    def _block(self, f: SmallMatrix, still: OverModes) -> Blocks:
+    def _matrices(self, L: Evolved, t: Number, function: MatrixFunction) -> Sequence[SmallMatrix]:
+        """The functions of the matrix times t between u and c."""
+        damping = [L[name] * t for name in self.names]
+        turn, a, hall = (number * t for number in self._numbers(t.dtype))
+        if self.mean_field is not None and self.equal:
+            if self.turning:
+                return _precessing(function, damping[0], (turn, a, hall))
+            waves = function(SmallMatrix((_complex(damping[0], a),)))
+            parts = ((f[0, 0].real, f[0, 0].imag) for f in waves)
+            return [SmallMatrix.of((even, odd), (-odd, even)) for even, odd in parts]
+        if self.turning:
+            damping = [_complex(d, spin) for d, spin in zip(damping, (turn, hall), strict=False)]
+        if self.mean_field is None:
+            return function(SmallMatrix((damping[0],)))
+        return function(SmallMatrix.of((damping[0], a), (-a, damping[1])))
+
+    def _block(self, f: SmallMatrix, still: OverModes, direction: Sequence[OverModes]) -> Blocks:
         """f between the fields u and c; `still` is f of the mean velocity along the axis."""
-        direction = self._direction(f[0, 0].real.dtype)
         pairs = [(name, other) for name in self.names for other in self.names]
         blocks = {pair: _turned(g, direction) for pair, g in zip(pairs, f.entries, strict=True)}
         if not absent(*self.rotation):
@@ -236,7 +257,7 @@ class BuoyancyWaves:
     def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         dtype = L["velocity"].real.dtype
         t = dt.astype(dtype)
-        direction, second, steepness = self._basis(dtype)
+        direction, second, steepness = once(dt, lambda: self._basis(dtype))
         damping, diffusion = (L[name] * t for name in self.names)
         lift = steepness * self.frequency * t
         if absent(*self.rotation):
@@ -246,16 +267,16 @@ class BuoyancyWaves:
             return [self._block([second], f, g[0, 0]) for f, g in zip(waves, others, strict=True)]
         parts = (2 * x * q for x, q in zip(self.rotation, direction, strict=True) if not absent(x))
         turn = t * reduce(add, parts)
-        if self.equal:
-            matrices = _oscillating(function, damping, turn, lift)
-        else:
-            matrices = function(
-                SmallMatrix.of(
-                    (damping, turn, 0.0), (-turn, damping, -lift), (0.0, lift, diffusion)
-                )
-            )
+
+        def functions() -> Sequence[SmallMatrix]:
+            if self.equal:
+                return _oscillating(function, damping, turn, lift)
+            rows = ((damping, turn, 0.0), (-turn, damping, -lift), (0.0, lift, diffusion))
+            return function(SmallMatrix.of(*rows))
+
+        matrices = once(dt, functions)
         first = cross(second, jnp.stack(jnp.broadcast_arrays(*direction)))
-        basis = [list(first), second]
+        basis = [once(dt, lambda: list(first)), second]
         means = function(self._mean(t))
         return [
             self._with_mean(self._block(basis, f, 0.0), mean)
@@ -336,6 +357,27 @@ def _across(up: Sequence[float]) -> list[float]:
     return [v / hypot(*vector) for v in vector]
 
 
+def _precessing(
+    function: MatrixFunction, damping: OverModes, numbers: tuple[OverModes, OverModes, OverModes]
+) -> list[SmallMatrix]:
+    """The functions of damping + ((i F, a), (-a, i h)) with the eigenvalues damping + i (m +- omega),
+    m = (F + h) / 2, omega^2 = (F - h)^2 / 4 + a^2: S + D ((F - h) / 2, -i a), (i a, (h - F) / 2)) /
+    omega, where S and D are half the sum and half the difference of f at both."""
+    turn, a, hall = numbers
+    mean = (turn + hall) / 2
+    half = (turn - hall) / 2
+    omega = root(half * half + a * a)
+    inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
+    above, below = (function(SmallMatrix((_complex(damping, mean + s * omega),))) for s in (1, -1))
+    matrices = []
+    for f, g in zip(above, below, strict=True):
+        even = (f[0, 0] + g[0, 0]) / 2
+        odd = inverse * (f[0, 0] - g[0, 0]) / 2
+        mixed = -1j * a * odd
+        matrices.append(SmallMatrix.of((even + half * odd, mixed), (-mixed, even - half * odd)))
+    return matrices
+
+
 def _oscillating(
     function: MatrixFunction, damping: OverModes, turn: OverModes, lift: OverModes
 ) -> list[SmallMatrix]:
@@ -347,7 +389,7 @@ def _oscillating(
     G = jnp.where(square > 0, lift / omega, 0)
     phase = jnp.where(square > 0, omega, 0)
     steady = function(SmallMatrix((damping,)))
-    waves = function(SmallMatrix((jax.lax.complex(*jnp.broadcast_arrays(damping, phase)),)))
+    waves = function(SmallMatrix((_complex(damping, phase),)))
     matrices = []
     for f, g in zip(steady, waves, strict=True):
         zero = f[0, 0]

@@ -26,7 +26,7 @@ from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.flow_settings import FlowSettings
 from simulator.physics.models.kinds import ConductingFlow
-from simulator.physics.models.linear_waves import HelicalWaves, Waves
+from simulator.physics.models.linear_waves import HelicalWaves, Waves, equally_damped
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import EnergyBudget
@@ -146,9 +146,10 @@ class Mhd(NavierStokes, ConductingFlow):
     def waves(self) -> Waves:
         if self.kinematic:
             return {}
-        return HelicalWaves(
-            self.transform.layout, self.rotation, jnp.asarray(self.mean_field), self.ion_length
-        )
+        layout = self.transform.layout
+        mean = jnp.asarray(self.mean_field)
+        equal = equally_damped(self, self.viscosity, self.resistivity)
+        return HelicalWaves(layout, self.rotation, mean, self.ion_length, equal)
 
     def inputs(self, fields: Fields) -> Fields:
         if self.integrated:

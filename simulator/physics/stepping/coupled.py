@@ -6,7 +6,7 @@ hands its matrices to such a function and applies the results to the unknowns.""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from math import factorial
 from operator import add
 from typing import Any, Protocol, runtime_checkable
@@ -110,7 +110,7 @@ class Coupled(Evolved):
         return Evolved({n: rate for n, rate in self.items() if n not in self.coupling.names})
 
     def exponential(self, duration: Number) -> "Propagator":
-        return self.functions(duration, exponential)[0]
+        return self.functions(duration, partial(exponential, duration))[0]
 
     def functions(self, dt: Number, function: MatrixFunction) -> list["Propagator"]:
         """The functions of L dt, as factors of the unknowns."""
@@ -178,16 +178,16 @@ _TERMS = 14
 _MOST_SQUARINGS = 32
 
 
-def exponential(z: SmallMatrix) -> tuple[SmallMatrix]:
-    """exp(z); in closed form for one and two unknowns."""
+def exponential(dt: Number, z: SmallMatrix) -> tuple[SmallMatrix]:
+    """exp(z), where z is a multiple of dt; in closed form for one and two unknowns."""
     if z.size == 1:
-        return (SmallMatrix((jnp.exp(z[0, 0]),)),)
+        return (SmallMatrix((once(dt, lambda: jnp.exp(z[0, 0])),)),)
     if z.size == 2:
-        return (_exponential_of_two(z),)
+        return (_exponential_of_two(dt, z),)
     return (phi_matrices(z)[0],)
 
 
-def _exponential_of_two(z: SmallMatrix) -> SmallMatrix:
+def _exponential_of_two(dt: Number, z: SmallMatrix) -> SmallMatrix:
     """e^m (cosh r + sinh r / r (z - m)) with m = (z_11 + z_22) / 2, r^2 = (z_11 - z_22)^2 / 4 +
     z_12 z_21, which holds where both eigenvalues m +- r agree, too."""
     first, last = (_capped(z[i, i]) for i in range(2))
@@ -195,9 +195,8 @@ def _exponential_of_two(z: SmallMatrix) -> SmallMatrix:
     mean = (first + last) / 2
     half = (first - last) / 2
     square = half * half + coupling
-    cosh, sinch = (_hyperbolic if jnp.isrealobj(square) else _hyperbolic_complex)(
-        mean, square, first * last - coupling
-    )
+    hyperbolic = _hyperbolic if jnp.isrealobj(square) else _hyperbolic_complex
+    cosh, sinch = once(dt, lambda: hyperbolic(dt, mean, square, first * last - coupling))
     return SmallMatrix.of(
         (cosh + half * sinch, z[0, 1] * sinch), (z[1, 0] * sinch, cosh - half * sinch)
     )
@@ -223,31 +222,41 @@ def _series(square: Any) -> tuple[Any, Any]:
     return cosh, sinch
 
 
-def _hyperbolic(mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
+def _hyperbolic(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
     """e^mean cosh r and e^mean sinh r / r for a real r^2 of either sign."""
     small = abs(square) < 0.25
     r = jnp.sqrt(jnp.where(small, 1, abs(square)))
-    decay = jnp.exp(mean)
     turning = square < 0
     apart = jnp.where(turning, 0, r)
-    up = jnp.exp(_slow_root(mean, apart, determinant))
-    down = jnp.exp(mean - apart)
-    cosh = jnp.where(turning, decay * jnp.cos(r), (up + down) / 2)
-    sinch = jnp.where(turning, decay * jnp.sin(r), (up - down) / 2) / r
+
+    def waves() -> tuple[Any, Any, Any]:
+        return jnp.exp(mean), jnp.cos(r), jnp.sin(r)
+
+    def decays() -> tuple[Any, Any]:
+        return jnp.exp(_slow_root(mean, apart, determinant)), jnp.exp(mean - apart)
+
+    decay, cosine, sine = once(dt, waves)
+    up, down = once(dt, decays)
+    cosh = jnp.where(turning, decay * cosine, (up + down) / 2)
+    sinch = jnp.where(turning, decay * sine, (up - down) / 2) / r
     near = _series(jnp.where(small, square, 0))
     return jnp.where(small, decay * near[0], cosh), jnp.where(small, decay * near[1], sinch)
 
 
-def _hyperbolic_complex(mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
+def _hyperbolic_complex(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
     """The same for complex numbers; r is the root with Re r >= 0."""
     small = abs(square) < 0.25
-    r = jnp.sqrt(jnp.where(small, 1, square))
-    up = jnp.exp(_slow_root(mean, r, determinant))
-    down = jnp.exp(mean - r)
-    decay = jnp.exp(mean)
+    r = once(dt, lambda: jnp.sqrt(jnp.where(small, 1, square)))
+
+    def decays() -> tuple[Any, Any]:
+        # Small r: e^mean alone, for the series.
+        slow = jnp.where(small, mean, _slow_root(mean, r, determinant))
+        return jnp.exp(slow), jnp.exp(mean - r)
+
+    up, down = once(dt, decays)
     near = _series(jnp.where(small, square, 0))
-    cosh = jnp.where(small, decay * near[0], (up + down) / 2)
-    return cosh, jnp.where(small, decay * near[1], (up - down) / (2 * r))
+    cosh = jnp.where(small, up * near[0], (up + down) / 2)
+    return cosh, jnp.where(small, up * near[1], (up - down) / (2 * r))
 
 
 def _dense(z: SmallMatrix) -> SmallMatrix:

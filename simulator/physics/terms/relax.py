@@ -11,6 +11,7 @@ from jax import lax
 from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError
+from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.file_target import (
@@ -48,6 +49,13 @@ from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, Point
 from simulator.spectral.grid import AXES
 
 BODY = "body"
+NO_SLIP = 6.746830440636106
+"""Smoothing / sqrt(nu tau) with which a shear flow along the surface vanishes on it.
+
+In the layer of the mask nu u'' = chi u / tau. The linear flow outside vanishes at a wall that lies
+sqrt(nu tau) within the surface of a sharp mask, and outside of that of a wide one; with this ratio
+the two cancel, and the error falls from O(sqrt(tau)) to O(tau): Hester, Vasil & Burns, J. Comput.
+Phys. 430, 110043 (2021), whose mask is a tanh."""
 
 
 class PythonTargetSettings(Settings):
@@ -106,8 +114,9 @@ class RelaxSettings(TermSettings):
     vector one for each axis; `body` for the velocity of the mask's shape; {path, function,
     parameters} of a Python function; {snapshot} of a run, {series} of all snapshots of a run, or
     {array, dataset} of a file."""
-    relaxation_time: Positive
-    """tau of -(u - target) chi / tau; of a body the eta of volume penalisation."""
+    relaxation_time: Positive | None = None
+    """tau of -(u - target) chi / tau; of a body the eta of volume penalisation. By default
+    (smoothing / 6.7468)^2 / viscosity, with which the flow comes to rest on the surface of a shape."""
     mask: MaskSettings | None = None
     """Where the term acts, chi; by default everywhere."""
     below: Positive | None = None
@@ -135,6 +144,9 @@ class Relax(Term):
         evolved = model.shapes == model.initial_shapes
         self._modal = evolved and settings.mask is None
         """Whether targets of files need no values at points."""
+        if settings.relaxation_time is None:
+            time = self._no_slip_time(getattr(model, "viscosity", 0.0), model.diffuses)
+            self.settings = settings.model_copy(update={"relaxation_time": time})
         if isinstance(settings.mask, PythonMaskSettings):
             self._functions["mask"] = UserFunction.of(
                 files, settings.mask, "the coordinates", "mask: "
@@ -171,6 +183,16 @@ class Relax(Term):
 
     def _is_modal(self, name: str) -> bool:
         return self._modal and name in self._stored
+
+    def _no_slip_time(self, viscosity: Any, diffuses: Sequence[str]) -> Any:
+        mask = self.settings.mask
+        wall = isinstance(mask, ShapeSettings) and tuple(self.settings.target) == ("velocity",)
+        if not wall or "velocity" not in diffuses or absent(viscosity):
+            takes = (
+                "only the velocity at a mask that is one shape, in a viscous flow, has a default"
+            )
+            raise UserError(f"relaxation_time: {takes}; give a number")
+        return (mask.width(self.grid) / NO_SLIP) ** 2 / viscosity
 
     def _check_body(self, name: str) -> None:
         if name != "velocity" or not isinstance(self.settings.mask, ShapeSettings):

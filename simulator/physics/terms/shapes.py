@@ -51,6 +51,10 @@ class ShapeSettings(Settings):
     def check(self, grid: Grid) -> None:
         """Raises UserError, beginning with the key, for a shape that does not fit the box."""
 
+    def width(self, grid: Grid) -> Any:
+        """The width (length) of the layer in which the mask falls."""
+        return 2 * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
+
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """The distance (length) from the surface, negative inside."""
         raise TypeError(f"{type(self).__name__} does not define distance")
@@ -72,21 +76,18 @@ class ShapeSettings(Settings):
         """Whether points lie inside the surface."""
         return self.distance(grid, points, time) < 0
 
-    def _width(self, grid: Grid) -> Any:
-        return 2 * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
-
     def near(self, grid: Grid, points: Coordinates, time: Number) -> Truth | None:
         """Whether the mask may be above 0 at one of the points; None if that is not asked."""
         reach = self.reach(grid, time)
         if not reach:
             return None
         r = from_nearest(grid, points, self.middle(grid, time))
-        width = self._width(grid)
+        width = self.width(grid)
         return reduce(and_, (abs(r[i]).min() < most + width / 2 for i, most in reach))
 
     def chi(self, grid: Grid, points: Coordinates, time: Number) -> OverPoints:
         """The mask at a point; not evaluated in blocks of points that the body does not reach."""
-        width = self._width(grid)
+        width = self.width(grid)
         near = self.near(grid, points, time)
         if near is None:
             return step_down(self.distance(grid, points, time), width)
