@@ -146,7 +146,8 @@ class Relax(Term):
         """Whether targets of files need no values at points."""
         if settings.relaxation_time is None:
             time = self._no_slip_time(getattr(model, "viscosity", 0.0), model.diffuses)
-            self.settings = settings.model_copy(update={"relaxation_time": time})
+            complete: Any = settings.model_copy(update={"relaxation_time": time})
+            self.settings = complete
         if isinstance(settings.mask, PythonMaskSettings):
             self._functions["mask"] = UserFunction.of(
                 files, settings.mask, "the coordinates", "mask: "
