@@ -99,10 +99,10 @@ def main() -> None:
 
         figure, axes = plt.subplots(layout="constrained")
         for name, m in {f"first guess, {GUESS}": GUESS, f"recovered, {mass:.5f}": mass}.items():
-            axes.loglog(k * 1e3, np.exp(computed(m)), label=name)
-        axes.loglog(k * 1e3, np.exp(measured["data"]), "ko", ms=4, label=f"data, m = {TRUE}e-22 eV")
-        axes.set(xlabel="k (1/Mpc)", ylabel="P(k) at z = 3 (kpc$^3$)")
-        axes.legend()
+            axes.loglog(k * 1e3, np.exp(computed(m)) / 1e9, label=name)
+        axes.loglog(k * 1e3, np.exp(measured["data"]) / 1e9, "ko", ms=4, label=f"data, {TRUE}")
+        axes.set(xlabel="comoving k (1/Mpc)", ylabel="P(k) at redshift 3 (Mpc$^3$)")
+        axes.legend(title="mass of the boson (10$^{-22}$ eV)")
         figure.savefig(given.picture, dpi=110)
 
 

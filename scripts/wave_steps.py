@@ -2,7 +2,8 @@
 """The error of strongly rotating, stratified or magnetised turbulence after one turnover time, over
 the number of steps, with `time.waves: exact` and `explicit`.
 
-    .venv/bin/python scripts/wave_steps.py [CASE ...] [--points 32] [--steps 20 40 80] [--out FOLDER]
+    .venv/bin/python scripts/wave_steps.py [CASE ...] [--points 32] [--steps 20 40 80]
+        [--integrator etdrk4] [--out FOLDER]
 
 Every run begins with the same random flow; the reference is the run of `exact` with --reference
 steps. Prints the relative error of the energy and that of E(k), the sum over shells of the
@@ -47,8 +48,8 @@ Curves = dict[str, list[tuple[int, float]]]
 class Marched:
     """Runs of one configuration, which share a program."""
 
-    def __init__(self, path: Path, waves: str):
-        config = load_config(path, [f"time.waves={waves}"])
+    def __init__(self, path: Path, waves: str, integrator: str):
+        config = load_config(path, [f"time.waves={waves}", f"time.integrator={integrator}"])
         self.run = Simulation(config, report=lambda _: None)
         self.start = self.run.state
         self.spectra = jax.jit(partial(outputs.spectra, self.run.model))
@@ -71,9 +72,9 @@ def errors(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     return abs(found.sum() - total) / total, abs(found - wanted).sum() / total
 
 
-def measured(path: Path, steps: list[int], reference: int) -> Curves:
+def measured(path: Path, integrator: str, steps: list[int], reference: int) -> Curves:
     """(steps, the larger of both errors) of stable runs, by `time.waves`."""
-    runs = {waves: Marched(path, waves) for waves in ("exact", "explicit")}
+    runs = {waves: Marched(path, waves, integrator) for waves in ("exact", "explicit")}
     wanted = runs["exact"].spectrum(reference)
     curves: Curves = {}
     for waves, run in runs.items():
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=32)
     parser.add_argument("--steps", type=int, nargs="*", default=[20, 40, 80, 160, 320, 640, 1280])
     parser.add_argument("--reference", type=int, default=2560)
+    parser.add_argument("--integrator", default="rk4")
     parser.add_argument("--out", type=Path, default=Path("outputs/wave_steps"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -121,7 +123,7 @@ def main() -> None:
         kind, model, initial = CASES[name]
         path = given.out / f"{name}.yaml"
         path.write_text(FLOW.format(kind=kind, model=model, initial=initial, points=given.points))
-        curves[name] = measured(path, given.steps, given.reference)
+        curves[name] = measured(path, given.integrator, given.steps, given.reference)
     draw(curves, given.out / "wave_steps.png")
     print(given.out / "wave_steps.png")
 

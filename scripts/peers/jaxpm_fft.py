@@ -4,7 +4,8 @@
 
 prints the medians for as many particles as points (128^3) in single precision on one device with
 all cores, of the forces and of their part from density to field, the memory that each program
-allocates, and the largest difference of the forces. JaxPM 0.1.6 runs on one device only with
+allocates, the largest difference of the forces, and the ratio that a transform would reach that takes
+no time. JaxPM 0.1.6 runs on one device only with
 versions of JAX that this program supports."""
 
 import sys
@@ -49,6 +50,7 @@ pm.fft3d = fft.forward
 pm.ifft3d = fft.inverse
 pm.fftk = lambda modes: fft.wavenumbers(nyquist=True)
 replaced = programs()
+medians = {}
 for what, (program, argument) in own.items():
     times = {"own": [], "DistributedFFT": []}
     contenders = {"own": program, "DistributedFFT": replaced[what][0]}
@@ -61,6 +63,9 @@ for what, (program, argument) in own.items():
     for name, run in contenders.items():
         memory = run.memory_analysis().temp_size_in_bytes / 2**20
         print(f"{what:18} {name:16} {1e3 * median(times[name]):6.0f} ms {memory:6.0f} MiB")
-    ratio = median(times["DistributedFFT"]) / median(times["own"])
+    medians[what] = median(times["own"])
+    ratio = median(times["DistributedFFT"]) / medians[what]
     difference = float(abs(results[0] - results[1]).max() / abs(results[0]).max())
     print(f"{what:18} ratio {ratio:.2f}, difference {difference:.1e}")
+free = 1 - medians["density to field"] / medians["forces"]
+print(f"forces             ratio {free:.2f} with a transform that takes no time")

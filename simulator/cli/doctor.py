@@ -12,7 +12,9 @@ from simulator.cli.parser import BY_HAND, arg, command, config_arguments
 
 if TYPE_CHECKING:
     from simulator.cluster import Allocation
+    from simulator.cluster.link import Link
     from simulator.cluster.mesh import Device
+    from simulator.cluster.start import Cluster
     from simulator.config import RunConfig
 
 
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
         "--folder DIR",
         "a shared folder in which the processes find one another, as in a run folder",
         type=Path,
+    ),
+    arg(
+        "--measure",
+        "also measure the memory's bandwidth and the network of the nodes, as a block of devices.yaml for `plan`",
+        action="store_true",
     ),
     *BY_HAND,
 )
@@ -87,11 +94,43 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
             if cluster.transport.declined:
                 print(f"MPI is not used: {cluster.transport.declined}")
         print("\n".join([result, *(f"wrong: {finding}" for finding in shared)]))
+    if args.measure:
+        _measure(cluster, between)
     problems = sum(cluster.gather(len(findings))) + len(shared)
     if cluster.is_first:
         print(f"wrong: {problems} in all" if problems else "no problems found", flush=True)
     cluster.close()
     return 1 if problems else 0
+
+
+def _measure(cluster: "Cluster", between: "Link | None") -> None:
+    """Prints the block of devices.yaml that describes this node. All processes call this."""
+    from datetime import date
+
+    from simulator.errors import UserError
+    from simulator.plan.cost_of_step import copy_bandwidth
+    from simulator.plan.machines import DEVICES, measured_block
+    from simulator.simulation.provenance import processor
+
+    if cluster.platform != "cpu":
+        raise UserError(f"--measure: for processors only; {DEVICES} describes GPUs")
+    allocation = cluster.allocation
+    nodes = cluster.num_processes // allocation.local_processes
+    # An array of 256 MB for each device exceeds every cache.
+    bandwidth = copy_bandwidth(cluster.devices, 1 << 28) / nodes
+    if not cluster.is_first:
+        return
+    block = measured_block(
+        "this-node",
+        cores=cluster.threads * len(cluster.devices) // nodes,
+        sockets=allocation.local_processes,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        bandwidth=bandwidth,
+        network=between.bandwidth if between is not None and nodes > 1 else None,
+        source=f"{processor()}, by simulator doctor --measure on {date.today().isoformat()}",
+    )
+    print(f"all cores of a node copy {bandwidth / 1e9:.3g} GB/s; for plan --device, in {DEVICES}:")
+    print(block, end="")
 
 
 def _transform(devices: "Sequence[Device]") -> str:

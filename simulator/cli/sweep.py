@@ -267,7 +267,7 @@ def dataset_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "draw error against cost of the solver on coarser grids, the baseline of a learned one",
+    "draw error against cost of the solver on this and coarser grids, the baseline of a learned one",
     arg("file DATASET", "the file of a study that has been run, as for dataset"),
     arg("--runs N", "number of runs of test that are computed again", type=int, default=2),
     arg(
@@ -277,7 +277,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     ),
 )
 def baseline_command(args: argparse.Namespace) -> int:
-    """Compute runs of test again on grids with half the points along each axis, a quarter, ... with every
+    """Compute runs of test again on their own grid, with half the points along each axis, a quarter, ... with every
     integrator and several CFL numbers, and show error against time: what a learned solver has to beat at equal error
     and at equal time. Writes baseline.csv and baseline.png into the sweep's folder baseline/. After Ctrl-C the same
     command continues; a finished one only adds points.

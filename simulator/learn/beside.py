@@ -64,7 +64,7 @@ class Beside:
         self._order = order
         self._draws = draws
         self._launcher = launcher
-        self._environ = environ
+        self._environ = dict(environ)
 
     def __iter__(self) -> Iterator[Sample]:
         """Raises RunFailure with the last line of the other process if it fails."""
@@ -114,6 +114,9 @@ class Beside:
                         "stream: num_workers must be 0 or 1; another process computes already"
                     )
                 return map(tensors, samples)
+
+            def __reduce__(self) -> tuple[Any, ...]:  # a local class cannot be pickled by name
+                return Beside.torch, (samples,)
 
         return TorchSamples()
 

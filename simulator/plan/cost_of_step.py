@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from simulator.cluster.mesh import Device
 from simulator.errors import RunFailure
 from simulator.plan.traffic import TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
@@ -36,6 +37,18 @@ def _operations(transform: Transform, transforms: int) -> float:
     return (2.5 if transform.layout.real else 5.0) * points * np.log2(points) * transforms
 
 
+def copy_bandwidth(devices: Sequence[Device], size: int) -> float:
+    """The bytes per second that all devices together read and write while each copies an array of
+    `size` bytes. All processes call this."""
+    mesh = jax.sharding.Mesh(np.array(devices), ("all",))
+    sharding = NamedSharding(mesh, PartitionSpec("all"))
+    ones = jax.jit(lambda: jnp.ones((len(devices), size // 4), jnp.float32), out_shardings=sharding)
+    copy = jax.jit(lambda a: -a)
+    array = jax.block_until_ready(copy(ones()))
+    fastest = min(_seconds(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
+    return 2 * array.nbytes / fastest
+
+
 def transform_limits(
     simulation: Simulation, parts: Counter[TimedPart], agree: Callable[[float], float]
 ) -> dict[str, Any]:
@@ -47,16 +60,8 @@ def transform_limits(
 
     The rates are measured on all processes at the same time; `agree` broadcasts those of the
     first."""
-    devices = simulation.cluster.devices
-    mesh = jax.sharding.Mesh(np.array(devices), ("all",))
-    sharding = NamedSharding(mesh, PartitionSpec("all"))
-    array = jax.jit(
-        lambda: jnp.ones((len(devices), 1 << 24), jnp.float32), out_shardings=sharding
-    )()
-    copy = jax.jit(lambda a: -a)
-    array = jax.block_until_ready(copy(array))
-    fastest = min(_seconds(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
-    bandwidth = agree(2 * array.nbytes / fastest)
+    devices, threads = simulation.cluster.devices, simulation.cluster.threads
+    bandwidth = agree(copy_bandwidth(devices, 1 << 26))
     local = [d for d in devices if d.process_index == jax.process_index()][:1]
     kernels = simulation.transform.kernels
     small = make_transform(Grid((32, 32, 32)), local, simulation.transform.dtype, kernels=kernels)
@@ -64,7 +69,8 @@ def transform_limits(
     for direction in ("forward", "inverse"):
         call = _repeated(*part_alone(TimedPart(small, direction, 3, 0)), times=20)
         seconds += min(call() for _ in range(5))
-    rate = agree(len(devices) * _operations(small, 6) / seconds)
+    # The small transforms run on one thread of each device.
+    rate = agree(len(devices) * threads * _operations(small, 6) / seconds)
 
     def limited(part: TimedPart, count: int) -> dict[str, Any]:
         transform = part.transform

@@ -93,23 +93,55 @@ def _gpu(
     )
 
 
-def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
-    """A node with two processors; a device is one of them. Transforms, and blocks that stay in a
-    core's cache, move 10 GB/s a core (measured on such cores)."""
-    each = bandwidth * GB / SOCKETS
+def _processor(
+    name: str,
+    *,
+    cores: int,
+    memory: float,
+    bandwidth: float,
+    source: str,
+    sockets: int = SOCKETS,
+    network: float = 25.0,
+) -> Machine:
+    """A node of processors; a device is one of them. Transforms, and blocks that stay in a core's
+    cache, move 10 GB/s a core (measured on such cores)."""
+    each = bandwidth * GB / sockets
     return Machine(
         name,
         "cpu",
-        memory * GB / SOCKETS,
+        memory * GB / sockets,
         each,
-        SOCKETS,
+        sockets,
         each / 2,
-        25 * GB,
+        network * GB,
         source,
-        cache=10 * GB * cores / SOCKETS,
+        cache=10 * GB * cores / sockets,
         start=0.0,
-        threads=cores // SOCKETS,
+        threads=cores // sockets,
     )
+
+
+def measured_block(
+    name: str,
+    *,
+    cores: int,
+    sockets: int,
+    memory: float,
+    bandwidth: float,
+    network: float | None,
+    source: str,
+) -> str:
+    """The block of the table for a node of processors with these measured rates (bytes per second):
+    its peaks are the rates over `EFFICIENCY`. network: None if it has not been measured."""
+    block = {
+        "cores": cores,
+        "sockets": sockets,
+        "memory": round(memory / GB),
+        "bandwidth": round(bandwidth / EFFICIENCY["bandwidth"] / GB, 1),
+    }
+    if network is not None:
+        block["network"] = round(network / EFFICIENCY["network"] / GB, 2)
+    return yaml.safe_dump({name: block | {"source": source}}, sort_keys=False, width=100)
 
 
 @cache

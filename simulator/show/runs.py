@@ -27,11 +27,12 @@ from simulator.show.kinds.spectra import (
     has_range,
     kolmogorov,
     shell_wavenumbers,
+    spectrum_axes,
 )
 from simulator.show.kinds.statistics import tables_of_means
 from simulator.show.series_pictures import series_pictures
 from simulator.show.slices import slices
-from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
+from simulator.show.style import COLOURS, PLAIN, Labels, draw, quantity, sequence_colours
 from simulator.words import brief, flat
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     run = open_run(path)
     folder = output or run.path / "plots"
     missing: list[str] = []
-    labels = Labels(known(lambda: run.config, {}).get("model") or {})
+    labels = Labels(_model_of(run))
     diagnostics = _diagnostics(run, choice, missing)
     stored: Collection[str] = ()
     chosen = list(_of_run(run, choice, labels, diagnostics, missing))
@@ -244,12 +245,14 @@ def overlays(
         dict(zip((run.path for run in runs), choice.shift, strict=True)) if choice.shift else {}
     )
     if looks is None:
-        runs, labels = _ordered(runs)
-        looks = labelled(labels) if len(runs) > 1 else Looks([{}])
+        runs, names = _ordered(runs)
+        looks = labelled(names) if len(runs) > 1 else Looks([{}])
+    labels = _common_labels(runs)
     tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
         for name in _columns(tables, choice):
-            yield f"series_{name}", partial(_against_time, runs, tables, looks, name, choice)
+            build = partial(_against_time, runs, tables, labels, looks, name, choice)
+            yield f"series_{name}", build
     for kind in choice.what or ("spectra",):
         if kind == "diagnostics":
             continue
@@ -260,7 +263,18 @@ def overlays(
         for name in variables:
             if choice.shows(name.replace("/", "_")):
                 stem = f"{'spectrum' if kind == 'spectra' else kind}_{name.replace('/', '_')}"
-                yield stem, partial(_curves, tables, read, looks, kind, name, choice)
+                yield stem, partial(_curves, tables, read, labels, looks, kind, name, choice)
+
+
+def _model_of(run: Run) -> Mapping[str, Any]:
+    return known(lambda: run.config, {}).get("model") or {}
+
+
+def _common_labels(runs: Sequence[Run]) -> Labels:
+    """The labels of runs with the same units and background; else labels without units."""
+    models = [_model_of(run) for run in runs]
+    bases = {f"{model.get('units')} {model.get('cosmology')}" for model in models}
+    return Labels(models[0]) if len(bases) == 1 else PLAIN
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
@@ -349,6 +363,7 @@ def overlay(
 def _against_time(
     runs: Sequence[Run],
     tables: Sequence[Mapping[str, np.ndarray]],
+    labels: Labels,
     looks: Looks,
     name: str,
     choice: Selection,
@@ -364,12 +379,14 @@ def _against_time(
             else None
         )
     log = "y" if any(lines.grows(curve.y) for curve in curves if curve) else ""
-    return overlay(curves, r"time $t$", quantity(name), looks, log)[0]
+    x = labels.with_unit(r"time $t$", "time")
+    return overlay(curves, x, quantity(name), looks, log)[0]
 
 
 def _curves(
     tables: Sequence[Mapping[str, np.ndarray]],
     read: Sequence[SeriesReader | None],
+    labels: Labels,
     looks: Looks,
     kind: str,
     name: str,
@@ -392,14 +409,17 @@ def _curves(
     in_kolmogorov = bool(units) and None not in units
     scales = iter(units if in_kolmogorov else repeat(None))
     curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in read]
-    words = spectrum_of(name) if kind == "spectra" else quantity(name.replace("/", " "))
+    if kind == "spectra" and dimension == "k":
+        x, words = spectrum_axes(name, labels)
+    else:
+        x = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
+        words = quantity(name.replace("/", " "))
     times = rf" $\times\, k^{{{Fraction(power).limit_denominator(12)}}}$" if scaled else ""
-    x = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
     if in_kolmogorov:
         x, words = KOLMOGOROV_AXES
         times = ""
     log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
-    result, axes = overlay(curves, x + _moments(read, choice), words + times, looks, log)
+    result, axes = overlay(curves, x + _moments(read, labels, choice), words + times, looks, log)
     if in_kolmogorov and any(has_range(c) for c in curves if c):
         axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--")
         axes.annotate(
@@ -414,16 +434,19 @@ def _curves(
     return result
 
 
-def _moments(read: Sequence[SeriesReader | None], choice: Selection) -> str:
-    """`, at $t = 4$`, the last time of all runs, `, means over $t = 2$ to $4$`, or the range of these
-    if they differ."""
+def _moments(read: Sequence[SeriesReader | None], labels: Labels, choice: Selection) -> str:
+    """`, at $t = 4$` or `, at redshift 9`, the last time of all runs, `, means over $t = 2$ to $4$`,
+    or the range of these if they differ."""
 
     def text(times: Sequence[float]) -> str:
         low, high = (f"{time:.4g}" for time in (min(times), max(times)))
         return f"${low}$" if low == high else f"${low}$ ... ${high}$"
 
     each = [series for series in read if series]
-    last = text([float(series.time[-1]) for series in each])
+    ends = [float(series.time[-1]) for series in each]
+    last = text(ends)
+    if not choice.average and max(ends) - min(ends) < 1e-9 * max(ends):
+        return f", at {labels.moment(ends[0])}"
     if not choice.average:
         return f", at $t =$ {last}"
     return f", means over $t =$ {text([float(series.time[0]) for series in each])} to {last}"

@@ -42,7 +42,7 @@ _GAP_Y = 0.16
 _TALLEST = 9.0
 # Smallest width and height of a plane, to which planes of flat boxes are stretched.
 _THINNEST = 0.42
-_UPRIGHT: Any = {"rotation": 90, "ha": "center", "va": "center", "fontsize": 12}
+_CENTRED: Any = {"ha": "center", "va": "center", "fontsize": 12}
 _PAPER: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _FAR = 5.0  # Rows whose values have peaks that differ by more than this factor have a colour scale each.
 _SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
@@ -140,13 +140,13 @@ def slices(
         name: PlaneAxis.of(series.coordinates[name]) for plane in planes for name in plane[:2]
     }
     alone = len(planes) == 1
-    # A single plane is shown in rows of two times.
-    columns = planes * min(2, len(rows)) if alone else planes
+    apart = _has_own_scales(field, values, labels)
+    # A single plane is shown in rows of two times, if these share a colour bar.
+    columns = planes * min(2, len(rows)) if alone and not apart else planes
     panels = [(row, number) for row in range(len(rows)) for number in range(len(planes))]
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
     gap = _TITLED if alone else _GAP_Y
     result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gap)
-    apart = not alone and _has_own_scales(field, values, labels)
     if apart:
         scales = [scale_of(field, of_row, logarithmic=is_density(field)) for of_row in values]
     else:
@@ -184,7 +184,8 @@ def slices(
     if apart:
         width, height = result.get_size_inches()
         middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        result.text(1 - 0.1 / width, middle, scales[-1].label(words), **_UPRIGHT)
+        label = scales[-1].label(words)
+        result.text(1 - 0.1 / width, middle, label, rotation=_turn(label), **_CENTRED)
     else:
         _colour_bar(result, image, scales[-1].label(words), scales[-1].extend)
     return result
@@ -340,6 +341,11 @@ def _colour_bar(
     bar_beside(result, image, place, label, extend, max(1, min(5, int(tall / 0.32))))
 
 
+def _turn(label: str) -> int:
+    """The rotation of a label beside a colour bar; a single letter stands upright."""
+    return 0 if len(label) == 1 else 90
+
+
 def bar_beside(
     result: Figure,
     image: AxesImage,
@@ -354,7 +360,9 @@ def bar_beside(
     bar = result.colorbar(
         image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10])
     )
-    bar.set_label(label, labelpad=4)
+    # Numbers of five characters would leave no room for the label.
+    axes.ticklabel_format(axis="y", scilimits=(-3, 3))
+    bar.set_label(label, labelpad=4, rotation=_turn(label))
     # The power of ten is above the bar, not over the plane.
     axes.yaxis.get_offset_text().set(x=0, ha="left")
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method

@@ -88,6 +88,13 @@ def latest(sum_: Array | Combination) -> Array:
     return sum_.arrays[-1] if isinstance(sum_, Combination) else sum_
 
 
+def root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The square root, with the slope 0 at 0: that of jnp.sqrt is infinite there, and infinity
+    times a slope of 0 is NaN. NaN stays NaN."""
+    zero = square == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square)))
+
+
 def holds(condition: Any) -> bool:
     """Whether a condition on values is met; True if a run is only checked, so that there are no
     values."""

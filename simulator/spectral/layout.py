@@ -28,6 +28,7 @@ from simulator.spectral.arrays import (
     PhysicalField,
     SpectralField,
     Spectrum,
+    root,
 )
 from simulator.spectral.grid import AXES, Grid, shell_at
 from simulator.spectral.program import Program
@@ -414,9 +415,7 @@ class Layout(Arrangement):
 
         The mean leaves k = 0 out. In shells without other modes (narrow shells, or the corners that
         spherical dealiasing removes) the mean is n dk."""
-        k2 = jnp.broadcast_to(self.k_squared(), self.shape)
-        # The slope of the square root at k = 0 is infinite, and times 0 no number.
-        k = jnp.where(k2 > 0, jnp.sqrt(jnp.where(k2 > 0, k2, 1)), 0)
+        k = root(jnp.broadcast_to(self.k_squared(), self.shape))
         modes, waves, total = self.shell_sum(
             jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k])
         )

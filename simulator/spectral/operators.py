@@ -109,13 +109,6 @@ def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
 
 
-def root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The square root, with the slope 0 at 0: that of jnp.sqrt is infinite there, and infinity
-    times a slope of 0 is NaN. NaN stays NaN."""
-    zero = square == 0
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square)))
-
-
 def _inverse_square(k: Sequence[OverModes]) -> OverModes:
     """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure
     Nyquist modes."""

@@ -12,7 +12,9 @@ from storage_support import grid, save
 from simulator.archive.shard import Dataset
 from simulator.cli import main
 from simulator.cli.case import cases_folder
+from simulator.cluster.hardware import usable_cores
 from simulator.config import load_config
+from simulator.plan import machines
 from simulator.study.sweep import open_sweep
 
 
@@ -120,6 +122,25 @@ def test_without_a_file_and_inside_a_job_and_refused(capsys, monkeypatch):
     assert shown.out == "" and shown.err.startswith(
         "command line: devices.count: 100 devices cannot share"
     )
+
+
+def test_a_measured_node_is_planned_with_its_rates(tmp_path, capsys, monkeypatch):
+    assert main(["doctor", "--measure"]) == 0
+    shown = capsys.readouterr().out
+    measured = re.search(r"copy (\S+) GB/s", shown)
+    block = shown[shown.index("this-node:") : shown.index("no problems found")]
+    table = tmp_path / "devices.yaml"
+    table.write_text(machines.DEVICES.read_text() + block)
+    monkeypatch.setattr(machines, "DEVICES", table)
+    machines.known_machines.cache_clear()
+    try:
+        node = machines.machine("this-node")  # as `plan --device` looks it up
+    finally:
+        monkeypatch.undo()
+        machines.known_machines.cache_clear()
+    assert node.per_node == 1 and node.threads == usable_cores()
+    # The block has one decimal place.
+    assert measured and node.bandwidth / 1e9 == pytest.approx(float(measured[1]), abs=0.05)
 
 
 CASES = sorted(path.stem for path in cases_folder().glob("*.yaml"))

@@ -373,3 +373,36 @@ def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_
     )
     assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
     assert all(f"left: 1 ({here})" in line for line in waiting)
+
+
+THREADS = """
+import os, sys
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
+import h5py
+from simulator import Simulation, load_config
+from simulator.cluster.hardware import usable_cores
+given = ["grid.shape=8,8,8", "devices.platform=cpu"]
+simulation = Simulation(load_config(sys.argv[2], given), report=lambda line: None)
+simulation.diagnostics(simulation.state)
+tasks = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+print(len(tasks), tasks.count("tf_XLAEigen"), usable_cores())
+"""
+
+
+@pytest.mark.spmd
+def test_the_threads_of_a_process_follow_the_cores_that_it_is_bound_to():
+    """XLA's pool has a thread for each core. Its compiler, JAX's client and numpy's BLAS (idle in
+    steps) have pools of no more each, so that the threads are at most a few for each core and those
+    of a process on one core, whatever cores the host has."""
+    processors = len(os.sched_getaffinity(0))
+    clean = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "NPROC")}
+    alone = 0
+    for number in (1, processors):
+        path = ROOT / "configs" / "taylor_green.yaml"
+        command = [sys.executable, "-c", THREADS, str(number), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=clean)
+        assert done.returncode == 0, done.stderr
+        threads, pool, cores = map(int, done.stdout.split())
+        assert pool == cores
+        alone = alone or threads
+        assert threads <= alone + 8 * (number - 1)

@@ -8,25 +8,16 @@ from collections import Counter
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from small_study import base_of, study_of
+from tiers import slow
 
 from simulator.errors import RunFailure, UserError
 from simulator.learn.reservoir import Reservoir
 from simulator.learn.stream import stream
 from simulator.study.sweep import Sweep
 
-BASE = """\
-model: {kind: navier_stokes, viscosity: 0.02}
-grid: {shape: [8, 8]}
-initial: {kind: random, peak: 2}
-time: {stop: 0.2, dt: 0.02}
-devices: {platform: cpu, count: 1}
-output: {directory: out, snapshots: {every: 0.1}}
-"""
-STUDY = """\
-base: base.yaml
-sweep: {sample: {n: 4, parameters: {initial.seed: {seeds: [1, 99]}, model.viscosity: {uniform: [0.01, 0.02]}}}}
-dataset: {split: [0.5, 0.25, 0.25]}
-"""
+BASE = base_of()
+STUDY = study_of()
 
 
 def produced(reservoir: Reservoir[int], number: int) -> threading.Thread:
@@ -96,8 +87,12 @@ def torch_like(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spmd
-def test_a_process_beside_has_the_trajectories_of_the_stream(study, monkeypatch):
-    sweep: Sweep = study(STUDY, BASE)
+@pytest.mark.parametrize(("points", "devices"), [(8, 1), slow(16, 2), slow(16, 4)])
+def test_a_process_beside_has_the_trajectories_of_the_stream(
+    study, monkeypatch, points: int, devices: int
+):
+    """The other process divides the grid as the configuration asks."""
+    sweep: Sweep = study(STUDY, base_of((points, points), devices=devices))
     expected = {
         run.index: values
         for part in stream(sweep, batch=2)
@@ -109,12 +104,39 @@ def test_a_process_beside_has_the_trajectories_of_the_stream(study, monkeypatch)
     assert sorted(sample["run"] for sample in samples) == [0, 1, 2, 3]
     for sample in samples:
         kind, velocity = sample["velocity"]
-        assert kind == "tensor" and velocity.shape == (2, 2, 8, 8) and velocity.flags.writeable
+        assert (
+            kind == "tensor"
+            and velocity.shape == (2, 2, points, points)
+            and velocity.flags.writeable
+        )
         first = round(sample["time"][1][0] / 0.1)
         assert_allclose(velocity, expected[sample["run"]][first : first + 2], rtol=0, atol=1e-12)
         values = sweep.run(sample["run"]).values
         assert sample["parameters"]["model.viscosity"] == values["model.viscosity"]
     assert not sweep.folder.exists()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_loader_of_torch_itself_batches_the_samples(study, workers: int):
+    """In the process of the training and in a worker, to which the samples are pickled."""
+    torch = pytest.importorskip("torch", reason="pip install torch")
+    sweep: Sweep = study(STUDY, BASE)
+    beside = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
+    loader = torch.utils.data.DataLoader(
+        beside.torch(),
+        batch_size=2,
+        num_workers=workers,
+        multiprocessing_context="spawn" if workers else None,
+    )
+    if workers == 2:
+        with pytest.raises(UserError, match="num_workers must be 0 or 1"):
+            next(iter(loader))
+        return
+    batches = list(loader)
+    assert sorted(int(run) for batch in batches for run in batch["run"]) == [0, 1, 2, 3]
+    for batch in batches:
+        assert batch["velocity"].shape == (2, 2, 2, 8, 8)
+        assert batch["velocity"].dtype == torch.float64
 
 
 def test_a_failure_beside_reaches_the_training(study):

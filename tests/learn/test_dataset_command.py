@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from run_support import ROOT
+from small_study import base_of, study_of
 from sweep_support import together
 from tiers import slow
 
@@ -29,19 +30,9 @@ from simulator.study.ensemble import Ensemble
 from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep
 
-BASE = """\
-model: {kind: boussinesq, viscosity: 0.01, diffusivity: 0.01, stratification: 1}
-grid: {shape: [8, 12]}
-initial: {kind: random, peak: 2}
-time: {stop: 0.2, dt: 0.02}
-devices: {platform: cpu, count: 1}
-output: {directory: out, snapshots: {every: 0.1}}
-"""
-STUDY = """\
-base: base.yaml
-sweep: {sample: {n: 4, parameters: {initial.seed: {seeds: [1, 99]}, model.viscosity: {uniform: [0.01, 0.02]}}}}
-dataset: {split: [0.5, 0.25, 0.25], trajectories_per_file: 2, refined_runs: 0}
-"""
+MODEL = "{kind: boussinesq, viscosity: 0.01, diffusivity: 0.01, stratification: 1}"
+BASE = base_of((8, 12), MODEL)
+STUDY = study_of(4, "split: [0.5, 0.25, 0.25], trajectories_per_file: 2, refined_runs: 0")
 
 
 def written(sweep: Sweep) -> Path:
@@ -212,13 +203,6 @@ def test_runs_that_are_no_data_set(tmp_path, monkeypatch, capsys, old: str, new:
 
 
 SEED = 2
-
-
-@pytest.fixture
-def computed(study) -> Sweep:
-    sweep = study(STUDY, BASE)
-    together(sweep)
-    return sweep
 
 
 def stored(sweep: Sweep, name: str) -> np.ndarray:

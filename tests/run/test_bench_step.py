@@ -70,6 +70,7 @@ def test_a_step_is_measured_with_its_parts(tmp_path):
     )  # three components of the modes kept, complex
     assert found["exchanges"]["count"] == 8 and "8 all-to-all" in output
     assert found["compile_cached"] < found["compile_cold"]
+    assert found["threads"] == 1
     (part,) = found["limits"]["parts"]  # 3 components in, 5 products out, in each of 4 stages
     assert (part["transforms"], part["bytes"]) == (32, 4 * 4 * 32**3 * 32) and "GB/s" in output
 

@@ -168,7 +168,7 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
     assert axes.get_xlabel().endswith(", means over $t =$ $0.5$ to $2$")
     (single,) = built(runs, Selection(what=("spectra",)))["spectrum_kinetic_energy"].axes
-    assert single.get_xlabel().endswith(", at $t =$ $2$")
+    assert single.get_xlabel().endswith(", at $t = 2$")
     curves = axes.get_lines()[:2]
     for curve in curves:
         assert_allclose(curve.get_xdata(), K * ETA)

@@ -1,21 +1,26 @@
 """Pictures of matter: the curves that are laid over the measured ones are the right ones, and all
 is legible."""
 
+import json
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from run_files import dashed_lines, legend_texts, write_series
 from test_plots import assert_legible, built
 
+from simulator.archive.open_run import open_run
 from simulator.archive.series_file import SeriesReader
 from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
 from simulator.show import plot_run
+from simulator.show.choice import Selection
 from simulator.show.kinds.histograms import log_histogram
 from simulator.show.kinds.profiles import density_profile
 from simulator.show.kinds.spectra import power_spectrum
 from simulator.show.lines import DrawnCurve, plotted, time_series
+from simulator.show.runs import overlays
 from simulator.show.slices import projections, slices
 from simulator.show.style import Labels
 
@@ -268,3 +273,30 @@ def test_a_row_of_a_light_cone_says_what_it_covers(tmp_path):
     assert_legible(figure)
     title = figure.axes[0].get_title()
     assert title == r"redshift 0.111: 300 to 600 $h^{-1}\mathrm{Mpc}$"
+
+
+def test_power_spectra_of_several_boxes_have_units_and_name_the_redshift(tmp_path):
+    """Boxes of different units have none."""
+    k = np.arange(1.0, 9.0)
+    rows = [(times_of(0.5), {"density_power": 100.0 / k**2})]
+    for name, units in (
+        ("a", "mpc_h_km_s_msun_h"),
+        ("b", "mpc_h_km_s_msun_h"),
+        ("c", "kpc_km_s_msun"),
+    ):
+        (folder := tmp_path / name).mkdir()
+        model = KPC | {"units": units}
+        (folder / "config.yaml").write_text(
+            json.dumps({"model": model, "grid": {"shape": [8, 8, 8]}})
+        )
+        write_series(folder, "spectra", {"k": k}, {"density_power": ("k",)}, rows)
+
+    def axes_of(*names: str):
+        choice = Selection(what=("spectra",))
+        runs = [open_run(tmp_path / name) for name in names]
+        return dict(overlays(runs, choice))["spectrum_density_power"]().axes[0]
+
+    alike = axes_of("a", "b")
+    assert alike.get_xlabel().endswith("wavenumber $k$ ($h\\,\\mathrm{Mpc}^{-1}$), at redshift 1")
+    assert "power spectrum" in alike.get_ylabel() and "Mpc" in alike.get_ylabel()
+    assert "mathrm" not in axes_of("a", "c").get_xlabel()

@@ -172,3 +172,26 @@ def test_the_script_for_hands(slurm, tmp_path: Path, checkout: Path):
     study.wait(array)
     said = "".join(path.read_text() for path in checkout.glob("slurm-*.out"))
     assert [row["state"] for row in study.table()] == ["done", "done"], said
+
+
+BESIDE = """
+from pathlib import Path
+from simulator import stream
+
+step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpus-per-task=1"]
+samples = stream("study.yaml", batch=2).beside(reservoir=2, repeat=False, launcher=step)
+drawn = {sample["run"]: sample["velocity"] for sample in samples}
+assert sorted(drawn) == [0, 1], drawn
+assert abs(abs(drawn[1][0, 2]).max() - 2) < 0.1  # number * sin x
+Path("drawn").touch()
+"""
+
+
+def test_a_step_of_the_job_computes_beside_the_training(slurm, tmp_path):
+    """The training is the job's script, its trajectories come from a Slurm step."""
+    Study(slurm, tmp_path, [1, 2])
+    (tmp_path / "train.py").write_text(BESIDE)
+    (tmp_path / "train.sh").write_text(f"#!/bin/sh\nexec {sys.executable} train.py\n")
+    job = slurm.sbatch(["--ntasks=2", "--time=5", "--output=log"], "train.sh", cwd=tmp_path)
+    assert slurm.wait(job)["ExitCode"] == "0:0", (tmp_path / "log").read_text()
+    assert (tmp_path / "drawn").exists()

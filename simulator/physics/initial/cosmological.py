@@ -20,9 +20,9 @@ from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import OfModes, SpectralScalar, holds
+from simulator.spectral.arrays import OfModes, SpectralScalar, holds, root
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import gradient, root, solve_poisson, translate
+from simulator.spectral.operators import gradient, solve_poisson, translate
 from simulator.spectral.random import gaussian
 
 

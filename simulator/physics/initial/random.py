@@ -28,8 +28,8 @@ from simulator.settings import (
     wrong,
 )
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import SpectralField, SpectralVector, holds
-from simulator.spectral.operators import curl, project, root, squared
+from simulator.spectral.arrays import SpectralField, SpectralVector, holds, root
+from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian, seed_of_field
 
 Shape = Callable[[jax.Array], jax.Array]

@@ -21,8 +21,7 @@ from simulator.physics.models.damping import absent
 from simulator.physics.models.density import from_center
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
-from simulator.spectral.arrays import SpectralScalar, holds
-from simulator.spectral.operators import root
+from simulator.spectral.arrays import SpectralScalar, holds, root
 
 SIZES = ("core_radius", "mass", "central_density")
 

@@ -17,7 +17,7 @@ from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
-from simulator.spectral.operators import root
+from simulator.spectral.arrays import root
 
 
 class UniformSettings(Settings):

@@ -33,13 +33,13 @@ from simulator.spectral.arrays import (
     PhysicalVector,
     PointValues,
     SpectralVector,
+    root,
 )
 from simulator.spectral.collectives import after
 from simulator.spectral.operators import (
     curl,
     divergence,
     gradient,
-    root,
     squared,
     symmetric_pairs,
     wavenumbers,

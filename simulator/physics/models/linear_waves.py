@@ -34,8 +34,8 @@ from simulator.physics.stepping.coupled import (
 )
 from simulator.physics.stepping.evolved import Evolved, once
 from simulator.spectral import Layout
-from simulator.spectral.arrays import Number, OverModes
-from simulator.spectral.operators import cross, root, wavenumbers
+from simulator.spectral.arrays import Number, OverModes, root
+from simulator.spectral.operators import cross, wavenumbers
 
 CoupledTerms = Mapping[tuple[str, str], OverModes]
 """Factors (1/time): (a, b) of the field b in the rate of the field a."""

@@ -56,7 +56,9 @@ class RungeKutta4(Integrator):
         b = N(u + h / 2 * a, t + dt / 2)
         v, w = now(dt, lambda: (u + h / 6 * a + h / 3 * b, u + h / 2 * b))
         c = N(w, t + dt / 2)
-        v, w = now(dt, lambda: (E * (v + h / 3 * c), E * (u + h * c)))
+        # Each row of a matrix would compute these sums anew.
+        v, w = now(dt, lambda: (v + h / 3 * c, u + h * c))
+        v, w = now(dt, lambda: (E * v, E * w))
         d = N(w, t + dt)
         return v + h / 6 * d
 

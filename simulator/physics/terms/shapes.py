@@ -21,9 +21,8 @@ from simulator.errors import UserError
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
 from simulator.settings import InputPath, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
-from simulator.spectral.arrays import Number, OverPoints, Truth
+from simulator.spectral.arrays import Number, OverPoints, Truth, root
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import root
 
 Coordinates = Sequence[OverPoints]
 """A coordinate (length) for each axis of the grid."""

@@ -19,8 +19,8 @@ from simulator.physics.terms.shapes import Coordinates
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import PythonFile, Settings
-from simulator.spectral.arrays import Number, PointValues
-from simulator.spectral.operators import gradient, root, wavenumbers
+from simulator.spectral.arrays import Number, PointValues, root
+from simulator.spectral.operators import gradient, wavenumbers
 
 
 class PythonCoefficientSettings(Settings):

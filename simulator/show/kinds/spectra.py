@@ -71,6 +71,15 @@ def shell_wavenumbers(series: SeriesReader) -> np.ndarray:
     return np.where(k > 0, k, series.coordinates.get("k_mean", k))
 
 
+def spectrum_axes(name: str, labels: Labels) -> tuple[str, str]:
+    """The labels of both axes of a spectrum over shells, with the units that the run has."""
+    x = labels.axis(r"wavenumber $k$", "wavenumber")
+    if not name.endswith("_power"):
+        return x, spectrum_of(name)
+    of = as_words(name.removesuffix("density_power"))
+    return x, labels.axis(rf"{of}power spectrum $P(k)$", "volume")
+
+
 def spectrum(
     series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: bool = True
 ) -> Figure:
@@ -78,7 +87,7 @@ def spectrum(
     about that slope."""
     k = shell_wavenumbers(series)
     each = at_times(series, name, k, labels)
-    result, axes, shown = plotted(each, r"wavenumber $k$", spectrum_of(name), "xy")
+    result, axes, shown = plotted(each, *spectrum_axes(name, labels), "xy")
     if not shown:
         return result
     shown = np.array(shown)
@@ -127,10 +136,8 @@ def power_spectrum(
     wavenumber pi (N / V)^(1/3)."""
     k = shell_wavenumbers(series)
     first = series.one(name, 0)
-    of = as_words(name.removesuffix("density_power"))
-    x = labels.axis(r"wavenumber $k$", "wavenumber")
-    y = labels.axis(rf"{of}power spectrum $P(k)$", "volume")
-    result, axes, shown = plotted(at_times(series, name, k, labels), x, y, "xy")
+    each = at_times(series, name, k, labels)
+    result, axes, shown = plotted(each, *spectrum_axes(name, labels), "xy")
     if not shown:
         return result
     top = float(np.nanmax(shown))

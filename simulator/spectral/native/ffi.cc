@@ -92,6 +92,13 @@ ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingR
   stage.source = from;
   stage.target = to;
   const index pieces = is_double ? simulator::pieces<double>(g) : simulator::pieces<float>(g);
+  // Once for all parts: the table of transforms is locked.
+  const auto fourier = [is_double](index n) -> const void * {
+    if (is_double) return &simulator::fourier<double>(n);
+    return &simulator::fourier<float>(n);
+  };
+  stage.first = fourier(g.first_points);
+  stage.second = g.axes == 2 ? fourier(g.second_points) : stage.first;
   const auto run = is_double ? simulator::runner<double>() : simulator::runner<float>();
   std::vector<char> used(threads, false);
   simulator::share(pool, threads, stage.components * g.planes * pieces, [&](index begin, index end, index worker) {
@@ -99,7 +106,7 @@ ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingR
     part.begin = begin, part.end = end, part.follows = used[worker];
     part.scratch = static_cast<char *>(scratch.untyped_data()) + worker * needed;
     run(part);
-    used[worker] = true;
+    if (!used[worker]) used[worker] = true;  // else every part would take the line from the other threads
   });
   return ffi::Error::Success();
 }

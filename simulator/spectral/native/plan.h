@@ -72,6 +72,7 @@ struct Stage {
   void *const *source;  // one array for each message
   void *const *target;
   char *scratch;
+  const void *first, *second;  // Fourier transforms of the two axes
 };
 
 // Copies a block of a field, with the components side by side, into an array with room around the block: the lines of

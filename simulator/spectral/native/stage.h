@@ -295,10 +295,8 @@ template <class T> class Runner {
 };
 
 template <class T> static void run(const Stage &stage) {
-  const Geometry &g = stage.geometry;
   if (stage.begin == 0) clear_padding<T>(stage);
-  const Fourier<T> &first = simulator::fourier<T>(g.first_points);
-  Runner<T>(stage, first, g.axes == 2 ? simulator::fourier<T>(g.second_points) : first).run();
+  Runner<T>(stage, *static_cast<const Fourier<T> *>(stage.first), *static_cast<const Fourier<T> *>(stage.second)).run();
 }
 
 }  // namespace SIMULATOR_ISA

@@ -176,6 +176,8 @@ template <class T> static bool right(const Geometry &g) {
   stage.target = target.pointers.data();
   std::unique_ptr<char[]> scratch(new char[simulator::scratch_bytes<T>(g)]);
   stage.scratch = scratch.get();
+  stage.first = &simulator::fourier<T>(g.first_points);
+  stage.second = g.axes == 2 ? &simulator::fourier<T>(g.second_points) : stage.first;
   // In parts, as the threads of a device share them.
   const index units = components * g.planes * simulator::pieces<T>(g), cut = any(0, units);
   stage.begin = 0, stage.end = cut, stage.follows = false;
