@@ -31,7 +31,7 @@ from simulator.measure.render import RenderSettings
 from simulator.physics.models import State
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
-from simulator.simulation.initial_state import begin
+from simulator.simulation.initial_state import begin, with_term_arrays
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
 
@@ -66,6 +66,7 @@ class Recomputed:
         simulation = self.simulation
         model = simulation.model
         make = jax.jit(lambda fields: begin(fields, simulation.system, simulation.integrator))
+        arrays = simulation.term_arrays()
         for snapshot in self.snapshots:
             if steps is not None and snapshot.step not in steps:
                 continue
@@ -77,6 +78,7 @@ class Recomputed:
                 )
             fields = self._fields(str(snapshot.path), snapshot.time)
             state = make(fields | self._particles(snapshot, model.populations))
+            state = with_term_arrays(state, arrays)
             carried = self._particles(snapshot, simulation.swarm.populations)
             if carried:
                 velocities, memory = self._start_of_particles

@@ -1,7 +1,7 @@
 """Converts states to data sets, and restores states onto any devices, at any resolution."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +13,10 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import DTypeLike
 
+from simulator.archive.array_file import ArrayFile
 from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import Axis
+from simulator.archive.open_run import open_run
 from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
@@ -34,6 +36,7 @@ from simulator.spectral.sheared import ShearedTransform
 
 _CLOCK = ("time", "step", "dt", "origin", "since")
 _COMPONENTS = ("x", "y", "z")
+Conversion = Callable[[jax.Array], jax.Array]
 CARRIED = ("memory_", "history_", "series_")
 """Prefixes of a checkpoint's arrays that belong to model, forcing, integrator or series and are not
 fields."""
@@ -214,6 +217,18 @@ class RunInputs(Inputs):
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         return ParticlesOnDisk(open_snapshot(Path(path)), name)
 
+    def series(self, path: str) -> list[tuple[float, str]]:
+        """The times of the snapshots of a run, rising, with their paths."""
+        snapshots = open_run(path).snapshots[:]
+        if not snapshots:
+            raise UserError(f"{path}: holds no snapshot")
+        return [(float(s.attributes["time"]), str(s.path)) for s in snapshots]
+
+    def array(self, path: str, dataset: str | None) -> ArrayFile:
+        """An array of values on the grid, of whose file the run keeps the checksum."""
+        self.large.add(Path(path))
+        return ArrayFile(path, dataset)
+
     def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:
         """The particles of a type in GADGET's files, of which the run keeps the checksums."""
         particles = GadgetParticles(path, kind, numbered)
@@ -255,20 +270,28 @@ class StoredFields:
             like = jax.ShapeDtypeStruct((*components, *layout.shape), kind)
             field = restored_field(self._snapshot, name, like, layout)
             return jax.jit(lambda f: jnp.where(layout.mask, f, 0))(field)
-        devices = list(layout.mesh.devices.flat)
-        real = layout.real
-        # A wave function also has its Nyquist planes.
-        stored = make_transform(self.grid, devices, transform.dtype, real=real, every=not real)
-        if isinstance(transform, ShearedTransform):
-            stored = ShearedTransform(stored, transform.tilt)
+        stored, to_modes, to_layout = _conversion(self.grid, transform)
         dtype = transform.dtype if layout.real else kind
         like = jax.ShapeDtypeStruct((*components, *stored.physical.shape), dtype)
-        modes = jax.jit(stored.forward)(restored_field(self._snapshot, name, like, stored.physical))
+        modes = to_modes(restored_field(self._snapshot, name, like, stored.physical))
         # The same parts on the same devices, expressed in the other mesh.
         over = {stored.layout.order.index(a): layout.mesh.axis_names for a in stored.layout.sharded}
         spec = PartitionSpec(*(None,) * len(components), *(over.get(i) for i in range(3)))
-        modes = jax.device_put(modes, NamedSharding(layout.mesh, spec))
-        return jax.jit(lambda m: resized(m, stored.layout, layout))(modes)
+        return to_layout(jax.device_put(modes, NamedSharding(layout.mesh, spec)))
+
+
+@lru_cache(maxsize=2)  # All snapshots of a run share the programs.
+def _conversion(grid: Grid, transform: Transform) -> tuple[Transform, Conversion, Conversion]:
+    """The transform of values stored on a grid, its compiled `forward`, and the compiled function
+    from its modes to those of `transform`."""
+    layout = transform.layout
+    devices = list(layout.mesh.devices.flat)
+    real = layout.real
+    # A wave function also has its Nyquist planes.
+    stored = make_transform(grid, devices, transform.dtype, real=real, every=not real)
+    if isinstance(transform, ShearedTransform):
+        stored = ShearedTransform(stored, transform.tilt)
+    return stored, jax.jit(stored.forward), jax.jit(lambda m: resized(m, stored.layout, layout))
 
 
 def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:

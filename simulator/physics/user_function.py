@@ -15,6 +15,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from simulator.errors import UserError
+from simulator.spectral import Grid, Transform
 
 
 class UserFiles(Protocol):
@@ -29,6 +30,19 @@ class UserFiles(Protocol):
 
     def read(self, path: str) -> bytes:
         """The contents of a file."""
+        ...
+
+
+class Stored(Protocol):
+    """Fields on disk, on their own grid; passed in by the run."""
+
+    grid: Grid
+    components: Mapping[str, tuple[int, ...]]  # Fields with their leading shapes.
+
+    def coefficients(self, name: str, transform: Transform) -> jax.Array:
+        """The coefficients of a field in the layout of `transform`, whose resolution may differ
+        from that of the file: modes that are not stored are zero, and stored modes that the layout
+        does not keep are left out."""
         ...
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import jax
 
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster import mpi
 from simulator.cluster.cores import threads_of
 from simulator.cluster.environment import with_xla_flags
@@ -106,4 +107,5 @@ def paper_simulation(
     settings = DeviceSettings(count=len(devices), threads=config.devices.threads)
     config = config.model_copy(update={"devices": settings})
     cluster = PaperCluster(devices, platform, threads=threads)
+    inputs = inputs or RunInputs()
     return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)

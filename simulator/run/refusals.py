@@ -13,7 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from simulator.archive.array_file import ArrayFile
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG
 from simulator.archive.series_recorder import measured_series
@@ -38,6 +40,7 @@ from simulator.simulation.initial_state import check_growth
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Transform
+from simulator.spectral.layout import PhysicalLayout
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
@@ -202,6 +205,9 @@ class _InputsOnPaper(RunInputs):
     def snapshot(self, path: str) -> "_FieldsOnPaper":
         return _FieldsOnPaper(path)
 
+    def array(self, path: str, dataset: str | None) -> "_ArrayOnPaper":
+        return _ArrayOnPaper(path, dataset)
+
     def particles(self, path: str, name: str) -> Any:
         return _without_values(super().particles(path, name))
 
@@ -213,6 +219,11 @@ class _FieldsOnPaper(StoredFields):
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
         kind = np.result_type(transform.dtype, np.complex64)
         return jnp.zeros((*self.components[name], *transform.layout.shape), kind)
+
+
+class _ArrayOnPaper(ArrayFile):
+    def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        return jnp.zeros((*lead, *place.shape), dtype)
 
 
 def _without_values(stored: Any) -> Any:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from simulator.config.blocks import EVENT_TOLERANCE
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
 from simulator.physics.models.composite import Composite
-from simulator.physics.models.tendency import fastest
+from simulator.physics.models.tendency import fastest, with_arrays
 from simulator.physics.particles.population import Sets
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.splitting import KickDriftKick
@@ -165,4 +165,4 @@ def rate_of(model: Equation, state: State) -> Number:
     """The largest rate (1/time) that the state's next step has to resolve."""
     if state.memory.rate is not None:
         return state.memory.rate
-    return fastest(model, state.fields, state.time)
+    return fastest(with_arrays(model, state.memory.terms), state.fields, state.time)

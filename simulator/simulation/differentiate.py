@@ -117,7 +117,9 @@ class Gradient:
     Variables are a mapping: `fields` are the spectral fields at the beginning, by name;
     `model.viscosity`, `forcing.amplitude`, `initial.energy` and so on are numbers of the
     configuration; `model.subgrid.arrays` are the arrays of a python closure, a tree like
-    `simulation.model.varied_arrays["model.subgrid.arrays"]`. Everything else is as in the
+    `simulation.model.varied_arrays["model.subgrid.arrays"]`; `terms.0.target.velocity` are the
+    coefficients (snapshot, component, modes) of a target of files, like
+    `simulation.state.memory.terms["NAME/velocity"]`. Everything else is as in the
     configuration. `fields` and `initial` exclude each other. For a composite of particles variables
     are `particles`, the records position, velocity and mass at the beginning by name and in the
     order of `simulation.state`, or numbers of `initial`, and numbers of the cosmology and of
@@ -235,6 +237,7 @@ class Gradient:
             return particle_adjoint.states(
                 self._simulation, variables, begin, self._ends, self._dt, self._room
             )
+        targets = initial_state.term_targets(self._simulation.model)
         simulation = self._varied(variables)
         state = begin
         if FIELDS in variables:
@@ -247,7 +250,10 @@ class Gradient:
             )
         # The residual of the energy budget influences no step, and its reverse would hold several
         # fields.
-        state = replace(state, memory=replace(state.memory, residual=None))
+        varied = {name: variables[key] for key, name in targets.items() if key in variables}
+        terms = begin.memory.terms | varied
+        memory = replace(state.memory, residual=None, terms=terms)
+        state = replace(state, memory=memory)
         step = step_of(simulation.system, simulation.integrator, holding)
         states = []
         shardings = initial_state.state_shardings(simulation.model, simulation.populations, state)
@@ -261,7 +267,8 @@ class Gradient:
         return tuple(states)
 
     def _varied(self, variables: Mapping[str, Any]) -> Simulation:
-        numbers = {key: value for key, value in variables.items() if key != FIELDS}
+        others = {FIELDS, *initial_state.term_targets(self._simulation.model)}
+        numbers = {key: value for key, value in variables.items() if key not in others}
         varies = numbers and not self._simulation.populations
         return self._simulation.varied(numbers) if varies else self._simulation
 

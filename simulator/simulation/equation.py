@@ -58,7 +58,9 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
 def _term(config: RunConfig, model: Equation, inputs: Inputs, index: int) -> Term:
     settings = config.terms[index]
     with config.blaming(f"terms.{index}"):
-        return TERMS[settings.kind](settings, model, inputs)
+        term: Term = TERMS[settings.kind](settings, model, cast(Any, inputs))
+        term.check_end(config.time.stop)
+        return term
 
 
 def check_sheared(config: RunConfig) -> None:

@@ -16,6 +16,7 @@ from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
+from simulator.physics.models.tendency import with_arrays
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
@@ -24,6 +25,7 @@ from simulator.simulation.advance import TimeStep, beginning
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite
 from simulator.simulation.system import System
+from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, Numbers, SpectralVector, Truth
 
 
@@ -199,7 +201,46 @@ def state_shardings(model: Equation, populations: Populations, state: State) -> 
     }
     history = {name: spectral(fields) for name, fields in state.history.items()}
     others = jax.tree.map(lambda array: everywhere, state)
+    of_terms = {n: array_sharding(model.transform, a) for n, a in state.memory.terms.items()}
+    others = replace(others, memory=replace(others.memory, terms=of_terms))
     return replace(others, fields=spectral(state.fields), history=history, particles=particles)
+
+
+def array_sharding(transform: Transform, array: jax.Array) -> NamedSharding:
+    """The sharding of an array of `StateMemory.terms`, or of its shape and type."""
+    complex_values = jnp.issubdtype(array.dtype, jnp.complexfloating)
+    place = transform.layout if complex_values else transform.physical
+    return place.sharding(array.ndim)
+
+
+def with_term_arrays(state: State, arrays: Mapping[str, Any]) -> State:
+    """The state with the arrays that terms read from files, or with their shapes and types."""
+    return replace(state, memory=replace(state.memory, terms=dict(arrays)))
+
+
+def term_shapes(model: Equation) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of `term_arrays`."""
+    return {name: a for term in model.terms for name, a in term.array_shapes().items()}
+
+
+def term_targets(model: Equation) -> dict[str, str]:
+    """The keys in the configuration of targets of files, with their names in
+    `StateMemory.terms`."""
+    return {
+        f"terms.{index}.target.{name.partition('/')[2]}": name
+        for index, term in enumerate(model.terms)
+        for name, array in term.array_shapes().items()
+        if jnp.issubdtype(array.dtype, jnp.complexfloating)
+    }
+
+
+def term_arrays(config: RunConfig, model: Equation) -> dict[str, jax.Array]:
+    """The arrays that terms read from files."""
+    arrays: dict[str, jax.Array] = {}
+    for index, term in enumerate(model.terms):
+        with config.blaming(f"terms.{index}"):
+            arrays |= term.arrays()
+    return arrays
 
 
 def check_start(
@@ -217,7 +258,7 @@ def check_start(
         if line is not None:
             raise config.error("time.dt", line)
     check_forces(config, state, system)
-    model = system.model
+    model = with_arrays(system.model, state.memory.terms)
     for index, term in enumerate(model.terms):
         with config.blaming(f"terms.{index}"):
             term.check_start(float(state.time))

@@ -15,7 +15,7 @@ from simulator.physics.models.composite import Composite
 from simulator.physics.models.memory import LOST, RESIDUAL
 from simulator.physics.models.observables.scalars import scalar_injections
 from simulator.physics.models.observables.terms import term_columns
-from simulator.physics.models.tendency import linear_rates, linearized, tendency
+from simulator.physics.models.tendency import linear_rates, linearized, tendency, with_arrays
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
 from simulator.simulation.system import System
@@ -25,7 +25,7 @@ from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, T
 def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
     time = state.time
-    model = system.model.at(time)
+    model = with_arrays(system.model.at(time), state.memory.terms)
     fields = state.fields
     memory = state.memory
     forces = {} if system.forcing is None else system.forcing.each(fields, time, memory.forcing)
@@ -84,7 +84,7 @@ def sampled_names(model: Equation) -> tuple[str, ...]:
 
 def velocity_rate(system: System, state: State) -> SpectralVector:
     """The partial derivative of the velocity with respect to time (length/time^2)."""
-    model = system.model
+    model = with_arrays(system.model, state.memory.terms)
     accelerations = system.accelerations(state.fields, state.time, state.memory)
     explicit, _ = tendency(linearized(model, state.fields), state.fields, state.time, accelerations)
     return explicit["velocity"] + linear_rates(model, state.fields)["velocity"]

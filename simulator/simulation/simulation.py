@@ -147,6 +147,7 @@ class Simulation:
             initial_state.initial_fields(self.config, self.model, self.inputs, warn)
         )
         state = initial_state.with_particles(self.config, state, self.swarm)
+        state = initial_state.with_term_arrays(state, self.term_arrays())
         self.__dict__.pop("template", None)
         return state
 
@@ -164,6 +165,7 @@ class Simulation:
             self.begin(initial_state.fields_from(self.model.at(self.first_time), values)),
             self.swarm,
         )
+        state = initial_state.with_term_arrays(state, self.term_arrays())
         self.__dict__.pop("template", None)
         return self.placed(state)
 
@@ -176,6 +178,10 @@ class Simulation:
     def first_time(self) -> float:
         """The time of the initial condition."""
         return initial_state.first_time(self.config, self.model, self.inputs)
+
+    def term_arrays(self) -> dict[str, jax.Array]:
+        """The arrays of `StateMemory.terms`, read from their files."""
+        return initial_state.term_arrays(self.config, self.model)
 
     @property
     def populations(self) -> Populations:
@@ -196,6 +202,7 @@ class Simulation:
         """Shapes and types of a state, without computing one."""
         begin = partial(initial_state.begin, system=self.system, integrator=self.integrator)
         state = jax.eval_shape(begin, initial_state.templates(self.model))
+        state = initial_state.with_term_arrays(state, initial_state.term_shapes(self.model))
         return initial_state.with_particle_templates(state, self.swarm)
 
     @property
@@ -318,6 +325,7 @@ class Simulation:
         """The state that `load(template, model, populations)` reads; `template` is made anew,
         because buffers of particles may have grown."""
         state = load(self.template, self.model, self.populations)
+        state = initial_state.with_term_arrays(state, self.term_arrays())
         self.__dict__.pop("template", None)
         return state
 

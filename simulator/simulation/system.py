@@ -16,6 +16,7 @@ from simulator.physics.models.tendency import (
     linear_terms,
     linearized,
     tendency,
+    with_arrays,
 )
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.coupled import Coupled
@@ -80,12 +81,14 @@ class System:
         """N(u, t), and the maxima that limit dt."""
         fields = {name: u[name] for name in begin.fields}
         accelerations = self.accelerations(fields, time, begin.memory)
-        model = linearized(self.model.at(time, begin.time), begin.fields)
+        model = with_arrays(self.model.at(time, begin.time), begin.memory.terms)
+        model = linearized(model, begin.fields)
         rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes)
         counts = {name: particles.count for name, particles in begin.particles.items()}
         values = evaluated.values.get("velocity")
         linear = linear_rates(model, fields) if self.swarm.kinds else {}
-        moving = self.swarm.rates(fields, rates, linear, u, begin.memory.particles, counts, values)
+        at = (begin.memory.particles, counts, time, values)
+        moving = self.swarm.rates(fields, rates, linear, u, *at)
         return Evolved(rates | moving), evaluated.maxima
 
     def rate(self, begin: State, maxima: Numbers) -> Number:

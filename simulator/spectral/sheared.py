@@ -10,7 +10,7 @@ wavenumbers. A device holds whole lines along k_x, so no message is sent. Waves 
 that dealiasing keeps are lost, and those that enter begin at zero. Rogallo, NASA Technical Memorandum
 81315 (1981), section 3."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -37,7 +37,13 @@ from simulator.spectral.arrays import (
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.program import Program
-from simulator.spectral.transform import Evaluated, PointwiseFunction, Transform, Tree
+from simulator.spectral.transform import (
+    NOTHING_STORED,
+    Evaluated,
+    PointwiseFunction,
+    Transform,
+    Tree,
+)
 
 LARGEST_TILT = 0.5
 """The largest |tilt| of a frame at the end of a step; within a step it may be larger."""
@@ -292,8 +298,9 @@ class ShearedTransform(Transform):
         pointwise: PointwiseFunction,
         parameters: Tree = (),
         keep: Collection[str] = (),
+        stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
-        return self.still.evaluate(inputs, pointwise, parameters, keep)
+        return self.still.evaluate(inputs, pointwise, parameters, keep, stored)
 
     def evaluate_once(
         self,
@@ -301,8 +308,9 @@ class ShearedTransform(Transform):
         pointwise: PointwiseFunction,
         parameters: Tree = (),
         keep: Collection[str] = (),
+        stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
-        return self.still.evaluate_once(inputs, pointwise, parameters, keep)
+        return self.still.evaluate_once(inputs, pointwise, parameters, keep, stored)
 
 
 Time = Number | float

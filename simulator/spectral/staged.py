@@ -1,10 +1,10 @@
 """The backend `custom_partitioning`: staged transforms of real or complex fields; axes are
 truncated, then sent."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache, lru_cache, partial
 from math import ceil, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from simulator.spectral.schedules import SCHEDULES
 from simulator.spectral.schedules.schedule import Points, Ranges, Reductions, reduce_values
 from simulator.spectral.stages import PLANS, SLABS, Z_Y_X, Decomposition
 from simulator.spectral.transform import (
+    NOTHING_STORED,
     Evaluated,
     Local,
     PointwiseFunction,
@@ -33,6 +34,14 @@ from simulator.spectral.transform import (
 )
 
 NAME = "custom_partitioning"
+
+
+class OnGrid(NamedTuple):
+    """An array of values on the grid that a pointwise function reads."""
+
+    name: str
+    lead: tuple[int, ...]
+    dtype: np.dtype
 
 
 def padding(modes: Modes, count: int) -> float:
@@ -152,6 +161,7 @@ class StagedTransform(Transform):
         pointwise: PointwiseFunction,
         parameters: Tree = (),
         keep: Collection[str] = (),
+        stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
         fields = Positions.of(inputs)
         kept = [] if self.kept_order is None else list(keep)
@@ -159,10 +169,10 @@ class StagedTransform(Transform):
         arguments, tree = jax.tree.flatten(parameters)
         shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)) for a in arguments)
         parts = tuple(ranges[name] for name in kept)
-        program, local, products = self._evaluation(pointwise, fields, tree, shapes, parts)
-        remaining = iter(
-            program(stack(inputs).astype(self.complex_dtype), *map(jnp.asarray, arguments))
-        )
+        held = tuple(OnGrid(name, a.shape[:-3], a.dtype) for name, a in stored.items())
+        program, local, products = self._evaluation(pointwise, fields, tree, shapes, parts, held)
+        modes = stack(inputs).astype(self.complex_dtype)
+        remaining = iter(program(modes, *stored.values(), *map(jnp.asarray, arguments)))
         values = {name: next(remaining) for name in kept}
         modes = self._truncated(next(remaining)) if products.leads else None
         return Evaluated(
@@ -179,22 +189,26 @@ class StagedTransform(Transform):
         parameter_tree: Any,
         shapes: tuple[jax.ShapeDtypeStruct, ...],
         keep: Ranges,
+        stored: tuple[OnGrid, ...],
     ) -> tuple[Program, Local, Positions]:
         """The program of `evaluate_once`, the shapes of the pointwise result at a point, and its
         products."""
-        at_a_point = self._at_a_point(pointwise, fields, parameter_tree.unflatten(shapes))
+        at_a_point = self._at_a_point(pointwise, fields, parameter_tree.unflatten(shapes), stored)
         products = Positions.of(at_a_point.products)
         components = sum(fields.sizes) + sum(products.sizes)
 
         def run(
             array: jax.Array, *arguments: jax.Array, reverse: bool = False
         ) -> tuple[jax.Array, ...]:
-            parameters = parameter_tree.unflatten(arguments)
+            parameters = parameter_tree.unflatten(arguments[len(stored) :])
+            arrays = dict(zip((s.name for s in stored), arguments, strict=False))
 
             def local(
                 values: jax.Array, points: Points, inside: jax.Array
             ) -> tuple[jax.Array | None, Reductions]:
-                result = pointwise(fields.split(values), points, parameters)
+                known = fields.split(values)
+                known |= {n: self.schedule.values_at(a, points) for n, a in arrays.items()}
+                result = pointwise(known, points, parameters)
                 full = result.everywhere(values.shape[1:])
                 stacked = stack(full.products) if products.leads else None
                 return stacked, reduce_values(
@@ -211,7 +225,11 @@ class StagedTransform(Transform):
         program = Program(
             run,
             self.mesh,
-            [modes, *[everywhere] * len(shapes)],
+            [
+                modes,
+                *(self.physical.spec_of(3 + len(s.lead)) for s in stored),
+                *[everywhere] * len(shapes),
+            ],
             [
                 *[self._kept_spec] * len(keep),
                 *[modes] * bool(products.leads),
@@ -224,16 +242,25 @@ class StagedTransform(Transform):
         return program, at_a_point, products
 
     def _at_a_point(
-        self, pointwise: PointwiseFunction, fields: Positions, parameters: Tree
+        self,
+        pointwise: PointwiseFunction,
+        fields: Positions,
+        parameters: Tree,
+        stored: tuple[OnGrid, ...],
     ) -> Local:
         """The shapes and types of the pointwise result on one point."""
 
-        def result(values: jax.Array, x: jax.Array, parameters: Tree) -> Local:
-            return pointwise(fields.split(values), Points(x, x, x), parameters)
+        def result(
+            values: jax.Array, arrays: dict[str, jax.Array], x: jax.Array, parameters: Tree
+        ) -> Local:
+            known = fields.split(values)
+            known |= arrays
+            return pointwise(known, Points(x, x, x), parameters)
 
         x = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(fields.sizes), 1, 1, 1), self.value_dtype)
-        return jax.eval_shape(result, values, x, parameters)
+        arrays = {s.name: jax.ShapeDtypeStruct((*s.lead, 1, 1, 1), s.dtype) for s in stored}
+        return jax.eval_shape(result, values, arrays, x, parameters)
 
 
 class Staged(Backend):

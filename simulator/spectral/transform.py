@@ -8,7 +8,8 @@ sign: the mean over both grids is the exact convolution. Patterson & Orszag, Phy
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 import jax
@@ -48,6 +49,9 @@ PointwiseFunction = Callable[[Tree, Points, Tree], Local]
 """A pure function from values by name, coordinates and parameters at a point to `Local`. The
 function must not close over traced arrays; these are passed as parameters. Blocks hold whole lines
 of z, so that neighbours in z are available too."""
+
+
+NOTHING_STORED: Mapping[str, jax.Array] = MappingProxyType({})
 
 
 class Evaluated(NamedTuple):
@@ -96,9 +100,11 @@ class Transform(Protocol):
         pointwise: PointwiseFunction,
         parameters: Tree = (),
         keep: Collection[str] = (),
+        stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
         """The coefficients of products of fields: `pointwise` is applied to the values of all
-        `inputs` at each point.
+        `inputs` at each point, and of the arrays (..., x, y, z) `stored`, which it gets by name
+        beside the inputs.
 
         If `kept_order` is not None, the values of those inputs whose names `keep` lists are
         returned too. With `two_thirds` and `spherical` dealiasing, products of two fields are free
@@ -106,9 +112,11 @@ class Transform(Protocol):
         apart, and maxima are taken over both."""
         if not jax.tree.leaves(inputs):
             raise ValueError("evaluate needs at least one input field")
-        original = self.evaluate_once(inputs, pointwise, parameters, keep)
+        original = self.evaluate_once(inputs, pointwise, parameters, keep, stored)
         if self.grid.dealias != "spherical" or not self.layout.truncated:
             return original
+        if stored:
+            raise ValueError("spherical dealiasing needs values between the grid points, too")
         shifted = self._evaluate_shifted(inputs, pointwise, parameters)
 
         def mean(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -149,14 +157,19 @@ class Transform(Protocol):
         pointwise: PointwiseFunction,
         parameters: Tree = (),
         keep: Collection[str] = (),
+        stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
         """`evaluate` on the points of the grid alone, without the shifted grid of `spherical`
         dealiasing; here the reference, for backends that do not visit physical space in blocks."""
-        return evaluate_whole(self, inputs, pointwise, parameters)
+        return evaluate_whole(self, inputs, pointwise, parameters, stored)
 
 
 def evaluate_whole(
-    transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
+    transform: Transform,
+    inputs: Tree,
+    pointwise: PointwiseFunction,
+    parameters: Tree = (),
+    stored: Mapping[str, jax.Array] = NOTHING_STORED,
 ) -> Evaluated:
     """The reference of all schedules: forward(pointwise(inverse(inputs))), of whole fields.
 
@@ -165,7 +178,8 @@ def evaluate_whole(
     physical = transform.physical
     values = Positions.of(inputs).split(transform.inverse(stack(inputs)))
     points = Points(*physical.coordinates(transform.dtype))
-    local = pointwise(values, points, parameters).everywhere(physical.shape)
+    at_points = {**values, **stored} if stored else values
+    local = pointwise(at_points, points, parameters).everywhere(physical.shape)
     products = Positions.of(local.products)
     modes = transform.forward(stack(local.products)) if products.leads else None
     maxima = {name: lax.stop_gradient(values) for name, values in local.maxima.items()}

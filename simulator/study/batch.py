@@ -180,7 +180,7 @@ class BatchedStep:
             for key, item in initial.items()
             if key.endswith("seed")
         }
-        if not seeds or run.populations:
+        if not seeds or run.populations or initial_state.term_shapes(run.model):
             return None
         signature = json.dumps(
             [(k, None if f"initial.{k}" in seeds else v) for k, v in initial.items()], default=str

@@ -42,7 +42,7 @@ class Ensemble:
     of the step."""
 
     def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
-        self.simulation = Simulation(configs[0], cluster=cluster)
+        self.simulation = Simulation(configs[0], cluster=cluster, inputs=RunInputs())
         self.step = BatchedStep(self.simulation, keys)
         self.values = [self.step.values(varied_numbers(config)) for config in configs]
         self.turn = threading.Condition()

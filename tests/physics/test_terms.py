@@ -193,7 +193,7 @@ def test_the_force_on_a_body_is_the_momentum_that_the_fluid_loses():
 def mask_of(simulation, index=0, time=0.0):
     points = simulation.grid.seen(simulation.transform.physical.coordinates())
     term = simulation.model.terms[index]
-    chi = jax.jit(lambda: term.mask(points, jnp.float64(time)))()
+    chi = jax.jit(lambda: term.mask({}, points, jnp.float64(time)))()
     return np.asarray(jnp.broadcast_to(chi, simulation.transform.physical.shape))
 
 
@@ -230,7 +230,7 @@ def test_a_body_moves_as_its_centre_and_its_angle_say():
     term = simulation.model.terms[0]
     time = jnp.float64(0.7)
     x, y = jnp.float64(3.4).reshape(1, 1, 1), jnp.float64(2.5).reshape(1, 1, 1)
-    v = [float(c.ravel()[0]) for c in term.target("velocity", (x, y), time)]
+    v = [float(c.ravel()[0]) for c in term.target("velocity", {}, (x, y), time)]
     turn = 2 * 0.7
     assert_allclose(v, [np.cos(0.7) - turn * 0.5, turn * (3.4 - 3 - np.sin(0.7))], rtol=1e-13)
     assert mask_of(simulation, 0, 0.7).max() == 1
@@ -418,3 +418,34 @@ def test_a_term_that_cannot_act_is_refused_in_a_line(case, override, message, tm
         config = load_config(tmp_path / "run.yaml", [override.replace("OWN", code)])
         Simulation(config).check_start()
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_tracers_and_particles_stop_at_a_body_and_stay_with_it(tmp_path):
+    """A ball that moves to the right through a fluid that moves upwards: particles outside follow
+    the fluid, those inside the ball."""
+    ball = {"kind": "sphere", "center": ["3 + 0.5*t", 3, 3], "radius": 1}
+    term = relax("ball", tau=1e6, mask=ball, velocity="body")
+    path = tmp_path / "places.py"
+    path.write_text(
+        "import jax.numpy as jnp\n\n\ndef places(id):\n"
+        "    return {'position': jnp.stack([3.0 + 2.5 * (id % 2), 3.1 + 0 * id, 2.9 + 0 * id])}\n"
+    )
+    start = {"kind": "python", "path": str(path), "function": "places"}
+    particles = [
+        {"name": "tracers", "kind": "tracer", "count": 2, "start": start, "stops_at": "ball"},
+        {"name": "free", "kind": "tracer", "count": 2, "start": start},
+        {"name": "drops", "kind": "inertial", "count": 2, "start": start, "relaxation_time": 1},
+    ]
+    particles[2]["stops_at"] = "ball"
+    simulation = flow(
+        *(8, 8, 8),
+        initial={"kind": "uniform", "velocity": [0, 0.3, 0]},
+        terms=[term],
+        particles=particles,
+    )
+    final = last(marched(simulation, 0.1, 5)).particles
+    for name in ("tracers", "free", "drops"):
+        id, moved = (np.asarray(a) for a in (final[name].id, final[name].records["displacement"]))
+        stuck, loose = moved[:, id == 0].ravel(), moved[:, id == 1].ravel()
+        assert_allclose(loose, [0, 0.15, 0], atol=1e-6)
+        assert_allclose(stuck, [0, 0.15, 0] if name == "free" else [0.25, 0, 0], atol=1e-6)

@@ -47,6 +47,10 @@ SMALLEST: dict[str, list[str]] = {
     "gpu_day": ["--platform", "cpu", "--shapes", "8", "--seconds", "0.1", "--minutes", "0"],
     "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],
     "mutants": ["cover", "--tests", str(ROOT / "tests/test_files.py")],
+    "nudged_twins": [
+        *("--points", "12", "--spin-up", "0.1", "--stop", "0.2"),
+        *("--below", "2", "--viscosity", "0.1"),
+    ],
     "performance": ["--check"],
     "release": ["metadata", "."],
     "scaling": [str(ROOT / "configs/taylor_green.yaml"), "--device", "h100", "--most", "2"],

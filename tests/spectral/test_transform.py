@@ -131,9 +131,16 @@ def pointwise(values, at, parameters):
     )
 
 
+def with_stored(values, at, parameters):
+    """And a product with values that no transform has truncated."""
+    local = pointwise(values, at, parameters)
+    return local._replace(products={**local.products, "r": values["a"] * values["c"]})
+
+
 def run(t, values):
     u = t.forward(values)
-    return t.evaluate({"a": u[:2], "b": u[2]}, pointwise, {"g": jnp.float64(0.5)})
+    inputs = {"a": u[:2], "b": u[2]}
+    return t.evaluate(inputs, with_stored, {"g": jnp.float64(0.5)}, (), {"c": values[2]})
 
 
 CASES = [
@@ -171,6 +178,8 @@ def test_agrees_with_whole_transforms(case: Case):
     tolerance = 20 * case.tolerance
     assert error(found.products["p"], coefficients(case, product)) < tolerance
     assert error(found.products["q"], coefficients(case, np.sin(y))) < tolerance
+    stored = points(case, put(case, values))[2]
+    assert error(found.products["r"], coefficients(case, a * stored)) < tolerance
     assert found.products["p"].sharding.is_equivalent_to(t.layout.sharding(4), 4)
     assert error(found.maxima["largest"], a[0].real.max()) < tolerance
     assert abs(found.means["mean"] - b.real.mean()) < tolerance

@@ -15,14 +15,15 @@ from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
+from simulator.physics.user_function import Stored
 from simulator.settings import Settings
-from simulator.spectral import Grid, Transform
+from simulator.spectral import Transform
 
 
 class StartFiles(ParticleFiles, Protocol):
     """Opens the files that an initial condition names."""
 
-    def snapshot(self, path: str) -> "Stored":
+    def snapshot(self, path: str) -> Stored:
         """A snapshot or checkpoint of a run."""
         ...
 
@@ -33,19 +34,6 @@ class StartFiles(ParticleFiles, Protocol):
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
         """The time of a snapshot or checkpoint, and the configuration of its run."""
-        ...
-
-
-class Stored(Protocol):
-    """Fields on disk, on their own grid; passed in by the run."""
-
-    grid: Grid
-    components: Mapping[str, tuple[int, ...]]  # Fields with their leading shapes.
-
-    def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """The coefficients of a field in the layout of `transform`, whose resolution may differ
-        from that of the file: modes that are not stored are zero, and stored modes that the layout
-        does not keep are left out."""
         ...
 
 

@@ -26,6 +26,9 @@ class StateMemory:
     """Numbers of the equation, such as the energy after the work of the expansion."""
     particles: Numbers = field(default_factory=dict)
     """Relaxation times of particles in a fluid."""
+    terms: dict[str, jax.Array] = field(default_factory=dict)
+    """Arrays that terms read from files: complex ones are coefficients (snapshot, component,
+    *layout.order), real ones values (x, y, z). Nothing changes them, and checkpoints lack them."""
     rate: Number | None = None
     """The rate (1/time) at the last kick of split steps, from which dt follows."""
     residual: Number | None = None

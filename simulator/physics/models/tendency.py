@@ -2,11 +2,14 @@
 du/dt = L u + N(u, t), with N = combine(products(inputs(u)))."""
 
 from collections.abc import Collection, Mapping
-from functools import partial
+from copy import copy
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from simulator.physics.models.advection import divergence_of_stress
 from simulator.physics.models.equation import Equation, parameters, products_at, with_parameters
@@ -16,7 +19,7 @@ from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.stepping.coupled import Coupling
 from simulator.physics.terms.term import Added, Term
 from simulator.spectral import Evaluated, Local, Points
-from simulator.spectral.arrays import Number, OverModes, PointValues
+from simulator.spectral.arrays import Number, OverModes, PointValues, Truth
 from simulator.spectral.transform import Tree
 
 
@@ -96,6 +99,9 @@ def tendency(
         rates = added(rates, model.closure.modal_rates(model, fields))
         if model.closure.modal:
             maxima["rate"] += model.closure.fastest_damping(model, fields)
+    for term in model.terms:
+        rates = added(rates, solenoidal_rates(model, term.modal_rates(fields, time)))
+        maxima[model.step_limit.local] += term.modal_limit
     limit = model.step_limit.rate(model, maxima, fields)
     return _complete(model, rates), evaluated._replace(maxima={"rate": limit})
 
@@ -117,7 +123,7 @@ def _evaluated(
     inputs = {} if unstated else model.inputs(fields)
     numbers: dict[str, Any] = {"equation": parameters(model, fields), "closure": {}, "time": time}
     if model.terms:
-        inputs = with_term_inputs(model, inputs, fields)
+        inputs = with_term_inputs(model, inputs, fields, time)
         numbers |= term_numbers(model, time)
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
@@ -126,11 +132,39 @@ def _evaluated(
         (acceleration,) = accelerations.values()
         inputs = added(inputs, {model.pushed: acceleration})
     values = tuple(name for name in keep if name in inputs)
-    return model.transform.evaluate(inputs, partial(pointwise, model), numbers, values)
+    at = partial(pointwise, model)
+    return model.transform.evaluate(inputs, at, numbers, values, stored_values(model))
 
 
 def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tree) -> Local:
-    """The products of the equation and of its closure at a point, and the maxima that limit dt."""
+    """The products of the equation, of its closure and of its terms at a point, and the maxima that
+    limit dt; without terms in blocks of points that these do not reach."""
+    near = reached(model, points, numbers)
+    if near is None:
+        return _at_point(model, values, points, numbers)
+    extents = next(iter(values.values())).shape[-3:]
+
+    def with_terms() -> Local:
+        return _at_point(model, values, points, numbers).everywhere(extents)
+
+    shapes = jax.eval_shape(with_terms)
+
+    def without() -> Local:
+        bare = _at_point(model, values, points, numbers, without_terms=True).everywhere(extents)
+        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+        typed = (
+            {n: part[n].astype(like.dtype) for n, like in of.items() if n in part}
+            for part, of in zip(bare, shapes, strict=True)
+        )
+        pairs = zip(zeros, typed, strict=True)
+        return Local(*({**zero, **part} for zero, part in pairs))
+
+    return lax.cond(near, with_terms, without)
+
+
+def _at_point(
+    model: Equation, values: PointValues, points: Points, numbers: Tree, without_terms: bool = False
+) -> Local:
     model = with_parameters(model, numbers["equation"])
     products = dict(products_at(model, values, points, numbers["time"]))
     maxima = model.step_limit.maxima(model, values)
@@ -139,7 +173,7 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
         # Added to the product of the equation, if there is one, so that one transform serves both.
         products = added(products, closure.products(model, values))
         maxima = added(maxima, {"rate": closure.rate(model, values)})
-    for part in parts_of_terms(model, values, points, numbers):
+    for part in () if without_terms else parts_of_terms(model, values, points, numbers):
         sources = {model.receives.get(n, SOURCE + n): s for n, s in part.sources.items()}
         fluxes = {model.transports.get(n, FLUX + n): f for n, f in part.fluxes.items()}
         products = added(added(products, sources), fluxes)
@@ -159,12 +193,26 @@ EVOLVED = "evolved/"
 another meaning, or none, of the field's name."""
 
 
-def with_term_inputs(model: Equation, inputs: Tree, fields: Fields) -> Tree:
+def with_arrays(model: Equation, arrays: Mapping[str, jax.Array]) -> Equation:
+    """The equation whose terms know the arrays that a state carries for them."""
+    if not arrays:
+        return model
+    other = copy(model)
+    other.terms = [term.with_arrays(arrays) for term in model.terms]
+    return other
+
+
+def stored_values(model: Equation) -> dict[str, jax.Array]:
+    """Values on the grid that terms have read from files."""
+    return {name: array for term in model.terms for name, array in term.stored().items()}
+
+
+def with_term_inputs(model: Equation, inputs: Tree, fields: Fields, time: Number) -> Tree:
     """The inputs of an equation, the evolved fields that are not among them, and those of terms."""
     others = {name: f for name, f in fields.items() if inputs.get(name) is not f}
     every = {**inputs, **{EVOLVED + name: field for name, field in others.items()}}
     for term in model.terms:
-        every |= term.inputs(fields)
+        every |= term.inputs(fields, time)
     return every
 
 
@@ -177,6 +225,17 @@ def terms_at(model: Equation, numbers: Tree) -> list[Term]:
     """The terms with these values of traced settings."""
     stated = zip(model.terms, numbers["terms"], strict=True) if model.terms else ()
     return [term.with_numbers(own) for term, own in stated]
+
+
+def reached(model: Equation, points: Points, numbers: Tree) -> Truth | None:
+    """Whether one of the terms may add anything at one of the points; None if that is not known, or
+    without terms."""
+    if not model.terms:
+        return None
+    at = (model.transform.grid.seen(points), numbers["time"])
+    near = [term.near(*at) for term in terms_at(model, numbers)]
+    known = [part for part in near if part is not None]
+    return reduce(or_, known) if len(known) == len(near) else None
 
 
 def parts_of_terms(

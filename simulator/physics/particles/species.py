@@ -39,6 +39,9 @@ class ParticleSettings(Settings):
     start: Start = RandomPlaces()
     """The initial positions: random, lattice, pairs, python or snapshot, or a block with such a
     kind and its keys."""
+    stops_at: str | None = None
+    """The name of a body of `terms`, a `relax` term of the velocity within a shape: particles that
+    reach it stay with it."""
     interpolation: Interpolation = "cubic_spline"
     """Interpolation of the fluid's fields: cubic_spline (error of order dx^4) or linear (dx^2,
     cheaper)."""

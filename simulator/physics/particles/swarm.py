@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
@@ -28,6 +28,7 @@ from simulator.spectral.arrays import (
     SpectralVector,
     Truth,
     Whole,
+    computed,
     latest,
 )
 from simulator.spectral.native.particles import advanced
@@ -36,10 +37,24 @@ from simulator.spectral.operators import curl
 SORT_EVERY = 8  # Steps after which particles are sorted by their cells. In between they move by a few cells at most.
 
 
+class Body(Protocol):
+    """A body in the flow."""
+
+    settings: Any
+    is_body: bool
+
+    def stops(
+        self, places: ParticleVectors, velocity: ParticleVectors, time: Number
+    ) -> ParticleVectors:
+        """The velocity of particles that stick to the body."""
+        ...
+
+
 class Flow(Protocol):
     """The part of a model that carries particles."""
 
     transform: Transform
+    terms: Sequence[Any]
 
     def velocity(self, fields: Fields) -> SpectralVector: ...
 
@@ -64,6 +79,7 @@ class Swarm:
         self.domain = Domain.of(flow.transform)
         self.kinds: dict[str, SpeciesRun] = {}
         self._starts: dict[str, Positions] = {}
+        self._bodies: dict[str, Body] = {}
         self.populations: dict[str, Population] = {}
         for number, s in enumerate(settings):
             try:
@@ -74,6 +90,8 @@ class Swarm:
     def _add(self, settings: Any, files: ParticleFiles | None) -> None:
         assert files is not None  # only a swarm without species does without
         species = PARTICLES[settings.kind](settings)
+        if settings.stops_at is not None:
+            self._bodies[settings.name] = self._body(settings.stops_at)
         start = settings.start
         stored = None
         count = settings.count
@@ -101,6 +119,14 @@ class Swarm:
         )
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
+
+    def _body(self, name: str) -> Body:
+        bodies = {term.settings.name: term for term in self.flow.terms if term.is_body}
+        if name not in bodies:
+            known = ", ".join(bodies) or "none"
+            meant = did_you_mean(name, bodies)
+            raise UserError(f"stops_at: unknown body {name!r}{meant} bodies of terms: {known}")
+        return bodies[name]
 
     @property
     def falling(self) -> dict[str, tuple[float, float, float]]:
@@ -210,11 +236,13 @@ class Swarm:
         moving: dict[str, jax.Array],
         memory: Numbers,
         counts: Mapping[str, jax.Array],
+        time: Number,
         values: jax.Array | None = None,
     ) -> dict[str, ParticleVectors]:
-        """Explicit rates of the records `moving` in one stage, from the fields of that stage and
-        the fields' explicit `rates` and `linear` rates L u. `counts`: the numbers of particles on
-        each device. `values`: the values (3, *kept_order) of the velocity, if they are known."""
+        """Explicit rates of the records `moving` in one stage at `time`, from the fields of that
+        stage and the fields' explicit `rates` and `linear` rates L u. `counts`: the numbers of
+        particles on each device. `values`: the values (3, *kept_order) of the velocity, if they are
+        known."""
         if not self.kinds:
             return {}
         change = rates["velocity"] + linear["velocity"]
@@ -225,7 +253,11 @@ class Swarm:
             records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
             if last is not None:
                 records["position"] = self.domain.after(records["position"], last)
-            species_rates = kind.species.rates(records, fluid, memory)
+            species_rates = dict(kind.species.rates(records, fluid, memory))
+            if name in self._bodies:
+                at = computed(records["position"])
+                speed = self._bodies[name].stops(at, species_rates["position"], time)
+                species_rates["position"] = speed
             last = species_rates[kind.species.advanced[-1]]
             for record, rate in species_rates.items():
                 lazy = isinstance(records[record], Combination)

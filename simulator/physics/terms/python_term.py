@@ -10,8 +10,8 @@ from pydantic import Field
 
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Added, Extended, Term, TermSettings
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
+from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import NonNegative, PythonFile
 from simulator.spectral.arrays import Number, PointValues
 
@@ -35,7 +35,7 @@ class PythonTerm(Term):
 
     Settings = PythonTermSettings
 
-    def __init__(self, settings: PythonTermSettings, model: Extended, files: UserFiles):
+    def __init__(self, settings: PythonTermSettings, model: Extended, files: TermFiles):
         super().__init__(settings, model, files)
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
         real = self.transform.dtype

@@ -12,9 +12,20 @@ from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError
 from simulator.physics.models.damping import absent
+from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
+from simulator.physics.terms.file_target import (
+    ArrayTargetSettings,
+    SeriesTargetSettings,
+    SnapshotTargetSettings,
+    StoredMask,
+    StoredSettings,
+    StoredTarget,
+    check_finite,
+)
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import (
+    ArrayMaskSettings,
     Coordinates,
     CylinderSettings,
     MaskSettings,
@@ -24,10 +35,17 @@ from simulator.physics.terms.shapes import (
     UnionSettings,
     from_nearest,
 )
-from simulator.physics.terms.term import Added, Extended, Term, TermSettings, prefixed
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.terms.term import (
+    Added,
+    Extended,
+    Term,
+    TermFiles,
+    TermSettings,
+    prefixed,
+)
+from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import Positive, PythonFile, Settings
-from simulator.spectral.arrays import Number, OverPoints, PointValues
+from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
 
 BODY = "body"
@@ -51,6 +69,11 @@ class PythonTargetSettings(Settings):
 
 
 def _branch(value: object) -> str:
+    kinds = {"snapshot": SnapshotTargetSettings, "series": SeriesTargetSettings}
+    kinds["array"] = ArrayTargetSettings
+    for key, kind in kinds.items():
+        if isinstance(value, kind) or (isinstance(value, Mapping) and key in value):
+            return key
     if isinstance(value, Mapping | PythonTargetSettings):
         return "a function"
     if isinstance(value, list | tuple):
@@ -59,13 +82,17 @@ def _branch(value: object) -> str:
 
 
 Target = Annotated[
-    Annotated[PythonTargetSettings, Tag("a function")]
+    Annotated[SnapshotTargetSettings, Tag("snapshot")]
+    | Annotated[SeriesTargetSettings, Tag("series")]
+    | Annotated[ArrayTargetSettings, Tag("array")]
+    | Annotated[PythonTargetSettings, Tag("a function")]
     | Annotated[tuple[Formula, ...], Field(min_length=1, max_length=3), Tag("components")]
     | Annotated[Literal["body"], Tag("a body")]
     | Annotated[Formula, Tag("a formula")],
     Discriminator(_branch),
 ]
-"""A function of a Python file; `body`: the velocity of the mask's shape; numbers or formulas."""
+"""A snapshot, a series of snapshots, or an array of a file; a function of a Python file; `body`:
+the velocity of the mask's shape; numbers or formulas."""
 
 
 class CoefficientSettings(Settings):
@@ -85,12 +112,15 @@ class RelaxSettings(TermSettings):
     target: Annotated[dict[str, Target], Field(min_length=1)]
     """The values to which fields relax, by field: a number or a formula of x, y, z and t, of a
     vector one for each axis; `body` for the velocity of the mask's shape; {path, function,
-    parameters} of a Python function."""
+    parameters} of a Python function; {snapshot} of a run, {series} of all snapshots of a run, or
+    {array, dataset} of a file."""
     relaxation_time: Positive | None = None
     """tau of -(u - target) chi / tau; of a body the eta of volume penalisation. By default
     (smoothing / 6.7468)^2 / viscosity, with which the flow comes to rest on the surface of a shape."""
     mask: MaskSettings | None = None
     """Where the term acts, chi; by default everywhere."""
+    below: Positive | None = None
+    """Only the modes with |k| <= below (1/length) relax, to targets of files; by default all."""
     forces: bool = False
     """Columns with the force and the torque of the fluid on the body."""
     coefficients: CoefficientSettings | None = None
@@ -106,27 +136,43 @@ class Relax(Term):
 
     Settings = RelaxSettings
 
-    def __init__(self, settings: RelaxSettings, model: Extended, files: UserFiles):
+    def __init__(self, settings: RelaxSettings, model: Extended, files: TermFiles):
         super().__init__(settings, model, files)
-        self.acts_on = tuple(settings.target)
         self._functions = {}
+        self._stored: dict[str, StoredTarget] = {}
+        self._array: StoredMask | None = None
+        evolved = model.shapes == model.initial_shapes
+        self._modal = evolved and settings.mask is None
+        """Whether targets of files need no values at points."""
         if settings.relaxation_time is None:
             time = self._no_slip_time(getattr(model, "viscosity", 0.0), model.diffuses)
-            self.settings = settings.model_copy(update={"relaxation_time": time})
+            complete: Any = settings.model_copy(update={"relaxation_time": time})
+            self.settings = complete
         if isinstance(settings.mask, PythonMaskSettings):
             self._functions["mask"] = UserFunction.of(
                 files, settings.mask, "the coordinates", "mask: "
             )
+        elif isinstance(settings.mask, ArrayMaskSettings):
+            with prefixed("mask"):
+                self._array = StoredMask(settings.mask, self.transform, files)
         elif settings.mask is not None:
             with prefixed("mask"):
                 settings.mask.check(self.grid)
         for name, target in settings.target.items():
             self.check_field("target", name)
-            if isinstance(target, PythonTargetSettings):
+            if isinstance(target, StoredSettings):
+                with prefixed(f"target.{name}", ": "):
+                    at = (name, self.shapes[name], self.transform, files)
+                    self._stored[name] = StoredTarget(target, *at)
+            elif isinstance(target, PythonTargetSettings):
                 key = f"target.{name}: "
                 self._functions[name] = UserFunction.of(files, target, "the coordinates", key)
             elif target == BODY:
                 self._check_body(name)
+        self.acts_on = tuple(n for n in settings.target if not self._is_modal(n))
+        if settings.below is not None and (len(self._stored) < len(settings.target) or not evolved):
+            needs = "needs targets of files, for fields that the model evolves"
+            raise UserError(f"below: {needs}; leave the key out")
         if self._measures_forces and "velocity" not in settings.target:
             key = "forces" if settings.coefficients is None else "coefficients"
             raise UserError(f"{key}: needs a target for velocity; leave the key out")
@@ -136,9 +182,12 @@ class Relax(Term):
                 raise UserError("coefficients.direction: the plane has the axes x and y")
         self._trace()
 
+    def _is_modal(self, name: str) -> bool:
+        return self._modal and name in self._stored
+
     def _no_slip_time(self, viscosity: Any, diffuses: Sequence[str]) -> Any:
         mask = self.settings.mask
-        wall = isinstance(mask, ShapeSettings) and self.acts_on == ("velocity",)
+        wall = isinstance(mask, ShapeSettings) and tuple(self.settings.target) == ("velocity",)
         if not wall or "velocity" not in diffuses or absent(viscosity):
             takes = (
                 "only the velocity at a mask that is one shape, in a viscous flow, has a default"
@@ -158,16 +207,19 @@ class Relax(Term):
         every = [jax.ShapeDtypeStruct(shape, dtype) for shape in axes]
         points = self.grid.seen(every)
         time = jax.ShapeDtypeStruct((), jnp.float64)
-        functions = {"mask": lambda p, t: self.mask(p, t)}
-        functions |= {n: lambda p, t, n=n: self.target(n, p, t) for n in self.acts_on}
+        names = self.settings.target.keys() - self._stored.keys()
+        functions = {} if self._array else {"mask": lambda p, t: self.mask({}, p, t)}
+        functions |= {n: lambda p, t, n=n: self.target(n, {}, p, t) for n in names}
         for name, function in functions.items():
             traced = jax.make_jaxpr(function)(points, time)
             if name in self._functions:
                 self._functions[name].check_pointwise(traced, "it works point by point")
 
-    def mask(self, points: Coordinates, time: Number) -> OverPoints:
+    def mask(self, inputs: PointValues, points: Coordinates, time: Number) -> OverPoints:
         """chi at a point."""
         mask = self.settings.mask
+        if isinstance(mask, ArrayMaskSettings):
+            return inputs[self._named("mask")]
         if mask is None:
             return jnp.ones((1, 1, 1), self.transform.dtype)
         if not isinstance(mask, PythonMaskSettings):
@@ -186,7 +238,9 @@ class Relax(Term):
         dtype = self.transform.dtype
         return array.astype(jnp.result_type(dtype, 1j) if jnp.iscomplexobj(array) else dtype)
 
-    def target(self, name: str, points: Coordinates, time: Number) -> list[jax.Array]:
+    def target(
+        self, name: str, inputs: PointValues, points: Coordinates, time: Number
+    ) -> list[jax.Array]:
         """The components of the target of a field at a point; of a scalar one."""
         target = self.settings.target[name]
         lead = self.shapes[name]
@@ -210,21 +264,104 @@ class Relax(Term):
             raise UserError(f"target.{name}: {error}") from None
         return [value.astype(self.transform.dtype) for value in values]
 
+    def near(self, points: Coordinates, time: Number) -> Truth | None:
+        mask = self.settings.mask
+        if not isinstance(mask, ShapeSettings | UnionSettings):
+            return None
+        return mask.near(self.grid, points, time)
+
     def at_point(
         self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
     ) -> Added:
         # Once: XLA would compute the mask again for every component.
-        rate = lax.optimization_barrier(self.mask(points, time) / self.settings.relaxation_time)
+        mask = self.mask(inputs, points, time)
+        rate = lax.optimization_barrier(mask / self.settings.relaxation_time)
+        if not self.acts_on:
+            return Added({}, 0 * rate)
         sources = {}
         for name in self.acts_on:
-            target = self.target(name, points, time)
             value = values[name]
+            if name in self._stored:
+                difference = inputs[self._named(name)]
+                if self.settings.below is None:
+                    difference = difference - value
+                sources[name] = rate * difference
+                continue
+            target = self.target(name, inputs, points, time)
             if self.shapes[name]:
                 parts = [rate * (t - v) for v, t in zip(value, target, strict=True)]
                 sources[name] = jnp.stack(parts)
             else:
                 sources[name] = rate * (target[0] - value)
         return Added(sources, damping_limit(self.grid, rate))
+
+    def stops(
+        self, places: ParticleVectors, velocity: ParticleVectors, time: Number
+    ) -> ParticleVectors:
+        """The velocity (3, particle) of particles that stick to the body at places inside it."""
+        mask = self.settings.mask
+        assert isinstance(mask, ShapeSettings | UnionSettings)
+        points = [x.reshape(-1, 1, 1) for x in places]
+        inside = mask.inside(self.grid, points, time).reshape(-1)
+        target = self.target("velocity", {}, points, time)
+        body = jnp.stack([jnp.broadcast_to(v, points[0].shape).reshape(-1) for v in target])
+        return jnp.where(inside, body.astype(velocity.dtype), velocity)
+
+    @property
+    def is_body(self) -> bool:  # type: ignore[override]
+        """Whether particles can stop at its surface."""
+        shape = isinstance(self.settings.mask, ShapeSettings | UnionSettings)
+        return shape and "velocity" in self.settings.target.keys() - self._stored.keys()
+
+    # ---- targets and masks of files
+
+    def _named(self, what: str) -> str:
+        return f"{self.settings.name}/{what}"
+
+    def array_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        shapes = {self._named(name): target.shape for name, target in self._stored.items()}
+        return shapes if self._array is None else {**shapes, self._named("mask"): self._array.shape}
+
+    def arrays(self) -> dict[str, jax.Array]:
+        arrays = {self._named(n): target.coefficients() for n, target in self._stored.items()}
+        return (
+            arrays if self._array is None else {**arrays, self._named("mask"): self._array.values()}
+        )
+
+    def _differences(self, name: str, fields: Fields, time: Number) -> jax.Array:
+        """target - u, of the modes that relax."""
+        target = self._stored[name].at(self.held[self._named(name)], time)
+        difference = target - fields[name]
+        if self.settings.below is None:
+            return difference
+        reach = self.settings.below**2 * (1 + 1e-12)
+        return jnp.where(self.transform.layout.k_squared() <= reach, difference, 0)
+
+    def inputs(self, fields: Fields, time: Number) -> Fields:
+        """Of targets of files their coefficients or, of some modes only, the differences."""
+        inputs = {}
+        for name, target in self._stored.items():
+            if self.settings.below is not None and not self._is_modal(name):
+                inputs[self._named(name)] = self._differences(name, fields, time)
+            elif not self._is_modal(name):
+                inputs[self._named(name)] = target.at(self.held[self._named(name)], time)
+        return inputs
+
+    def modal_rates(self, fields: Fields, time: Number) -> Fields:
+        names = [name for name in self._stored if self._is_modal(name)]
+        tau = self.settings.relaxation_time
+        return {name: self._differences(name, fields, time) / tau for name in names}
+
+    @property
+    def modal_limit(self) -> Number | float:
+        if not any(map(self._is_modal, self._stored)):
+            return 0.0
+        return damping_limit(self.grid, jnp.asarray(1 / self.settings.relaxation_time))
+
+    def check_end(self, stop: float) -> None:
+        for name, target in self._stored.items():
+            with prefixed(f"target.{name}", ": "):
+                target.until(stop)
 
     # ---- the force on a body
 
@@ -280,18 +417,26 @@ class Relax(Term):
         return length**2
 
     def check_start(self, time: float) -> None:
-        """Raises UserError, beginning with the key, for a mask with values outside of [0, 1]."""
-        if not isinstance(self.settings.mask, PythonMaskSettings):
+        """Raises UserError, beginning with the key, for a mask with values outside of [0, 1], and
+        for targets of files that begin later or are not finite."""
+        for name, target in self._stored.items():
+            with prefixed(f"target.{name}", ": "):
+                target.check_start(time)
+        with prefixed("target"):
+            check_finite({name: self.held[self._named(name)] for name in self._stored})
+        mask = self.settings.mask
+        if not isinstance(mask, PythonMaskSettings | ArrayMaskSettings):
             return
         physical = self.transform.physical
 
-        def extremes() -> tuple[Number, Number]:
+        def extremes(stored: PointValues) -> tuple[Number, Number]:
             points = physical.coordinates(self.transform.dtype)
-            chi = self.mask(self.grid.seen(points), jnp.float64(time))
+            chi = self.mask(stored, self.grid.seen(points), jnp.float64(time))
             chi = physical.constrain(jnp.broadcast_to(chi, physical.shape))
             return physical.min(chi), physical.max(chi)
 
-        low, high = (float(number) for number in jax.jit(extremes)())
+        low, high = (float(number) for number in jax.jit(extremes)(self.stored()))
         if not (low >= 0 and high <= 1):
-            values = f"its values lie between {low:g} and {high:g} at the start"
+            source = f"{mask.path}: " if self._array else ""
+            values = f"{source}its values lie between {low:g} and {high:g} at the start"
             raise UserError(f"mask: {values}; they have to lie in [0, 1]")

@@ -8,7 +8,7 @@ image."""
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import and_, mul
+from operator import and_, mul, or_
 from typing import Annotated, Any, Literal
 
 import jax
@@ -19,9 +19,9 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
-from simulator.settings import Positive, PythonFile, Settings, entries, wrong
+from simulator.settings import InputPath, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
-from simulator.spectral.arrays import Number, OverPoints, root
+from simulator.spectral.arrays import Number, OverPoints, Truth, root
 from simulator.spectral.grid import AXES
 
 Coordinates = Sequence[OverPoints]
@@ -71,21 +71,32 @@ class ShapeSettings(Settings):
         empty for a shape whose distance is that along one axis."""
         return []
 
+    def inside(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
+        """Whether points lie inside the surface."""
+        return self.distance(grid, points, time) < 0
+
+    def near(self, grid: Grid, points: Coordinates, time: Number) -> Truth | None:
+        """Whether the mask may be above 0 at one of the points; None if that is not asked."""
+        reach = self.reach(grid, time)
+        if not reach:
+            return None
+        r = from_nearest(grid, points, self.middle(grid, time))
+        width = self.width(grid)
+        return reduce(and_, (abs(r[i]).min() < most + width / 2 for i, most in reach))
+
     def chi(self, grid: Grid, points: Coordinates, time: Number) -> OverPoints:
         """The mask at a point; not evaluated in blocks of points that the body does not reach."""
         width = self.width(grid)
-        reach = self.reach(grid, time)
-        if not reach:
+        near = self.near(grid, points, time)
+        if near is None:
             return step_down(self.distance(grid, points, time), width)
-        r = from_nearest(grid, points, self.middle(grid, time))
-        near = reduce(and_, (abs(r[i]).min() < most + width / 2 for i, most in reach))
         shape = np.broadcast_shapes(*(x.shape for x in points))
 
         def inside() -> jax.Array:
             return jnp.broadcast_to(step_down(self.distance(grid, points, time), width), shape)
 
         def beyond() -> jax.Array:
-            return jnp.zeros(shape, r[0].dtype) + 0 * sum(x.ravel()[0] for x in points)
+            return jnp.zeros(shape, points[0].dtype) + 0 * sum(x.ravel()[0] for x in points)
 
         return lax.cond(near, inside, beyond)
 
@@ -311,6 +322,14 @@ class PythonMaskSettings(Settings):
     """Keyword arguments of the function."""
 
 
+class ArrayMaskSettings(Settings):
+    kind: Literal["array"] = "array"
+    path: InputPath
+    """A file .npy, or an HDF5 file, with the mask (x, y, z), from 0 to 1, on the run's grid."""
+    dataset: str | None = None
+    """The data set of the HDF5 file."""
+
+
 Solid = Annotated[
     SphereSettings | CylinderSettings | BoxSettings | HalfSpaceSettings,
     Field(discriminator="kind"),
@@ -331,6 +350,17 @@ class UnionSettings(Settings):
             except UserError as error:
                 raise UserError(f"parts.{i}.{error}") from None
 
+    def inside(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
+        """Whether points lie inside one of the parts."""
+        return reduce(or_, (part.inside(grid, points, time) for part in self.parts))
+
+    def near(self, grid: Grid, points: Coordinates, time: Number) -> Truth | None:
+        """Whether one of the parts may be above 0 at one of the points; None if that is not
+        asked."""
+        parts = [part.near(grid, points, time) for part in self.parts]
+        known = [part for part in parts if part is not None]
+        return reduce(or_, known) if len(known) == len(parts) else None
+
     def chi(self, grid: Grid, points: Coordinates, time: Number) -> OverPoints:
         return 1 - reduce(mul, (1 - part.chi(grid, points, time) for part in self.parts))
 
@@ -345,6 +375,7 @@ MaskSettings = Annotated[
     | BoxSettings
     | HalfSpaceSettings
     | UnionSettings
-    | PythonMaskSettings,
+    | PythonMaskSettings
+    | ArrayMaskSettings,
     Field(discriminator="kind"),
 ]

@@ -6,22 +6,27 @@ from copy import copy
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
 from pydantic import AfterValidator
 
 from simulator.errors import UserError, did_you_mean, shown
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.names import free_name
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.user_function import UserFiles
+from simulator.physics.user_function import Stored, UserFiles
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid, Transform
-from simulator.spectral.arrays import Number, OverPoints, PointValues
+from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
+from simulator.spectral.layout import PhysicalLayout
 
 
 class Extended(Protocol):
     """An equation to which terms are added."""
 
     transform: Transform
+    shapes: Mapping[str, tuple[int, ...]]
     initial_shapes: Mapping[str, tuple[int, ...]]
     unforced: str | None
     transported: Sequence[TransportedScalar]
@@ -36,6 +41,33 @@ def _term_name(name: str) -> str:
             f"{shown(name)} cannot name a term, whose columns end with it; e.g. cylinder"
         )
     return name
+
+
+class TermFiles(UserFiles, Protocol):
+    """Opens the files that a term names."""
+
+    def snapshot(self, path: str) -> Stored:
+        """A snapshot or checkpoint of a run."""
+        ...
+
+    def series(self, path: str) -> Sequence[tuple[float, str]]:
+        """The times of the snapshots of a run, rising, with their paths."""
+        ...
+
+    def array(self, path: str, dataset: str | None) -> "StoredValues":
+        """An array in a file of another program."""
+        ...
+
+
+class StoredValues(Protocol):
+    """An array of values on a grid on disk."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        """The array (*lead, x, y, z) on the points of `place`, zero in padding."""
+        ...
 
 
 class TermSettings(Settings):
@@ -67,13 +99,16 @@ class Term:
     Settings: ClassVar[type[Settings]]
     acts_on: Sequence[str] = ()
     """The fields that have `sources`."""
+    held: Mapping[str, jax.Array]
+    """The `arrays` of the state."""
 
-    def __init__(self, settings: Any, model: Extended, files: UserFiles) -> None:
+    def __init__(self, settings: Any, model: Extended, files: TermFiles) -> None:
         """`files` opens the user's files."""
         self.settings = settings
         self.transform = model.transform
         self.grid: Grid = model.transform.grid
         self.shapes = model.initial_shapes
+        self.held: Mapping[str, jax.Array] = {}
         self._unforced = model.unforced
 
     def numbers(self) -> dict[str, jax.Array]:
@@ -88,9 +123,42 @@ class Term:
             other.settings = with_value(other.settings, key, value)
         return other
 
-    def inputs(self, fields: Fields) -> Fields:
+    def arrays(self) -> dict[str, jax.Array]:
+        """Arrays of files, read now, as the state carries them (`StateMemory.terms`); their names
+        begin with that of the term."""
+        return {}
+
+    def array_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes and types of `arrays`, without reading the files."""
+        return {}
+
+    def with_arrays(self, arrays: Mapping[str, jax.Array]) -> Self:
+        """A copy with the arrays of a state."""
+        start = f"{self.settings.name}/"
+        other = copy(self)
+        other.held = {name: a for name, a in arrays.items() if name.startswith(start)}
+        return other
+
+    def inputs(self, fields: Fields, time: Number) -> Fields:
         """Coefficients of the further fields whose values the term needs."""
         return {}
+
+    def stored(self) -> dict[str, jax.Array]:
+        """Values on the grid that the term needs beside `inputs`."""
+        return {n: a for n, a in self.held.items() if not jnp.iscomplexobj(a)}
+
+    def modal_rates(self, fields: Fields, time: Number) -> Fields:
+        """Rates (field/time) of modes that need no values at points, by evolved field."""
+        return {}
+
+    @property
+    def modal_limit(self) -> Number | float:
+        """The rate (1/time) of `modal_rates` that dt has to resolve."""
+        return 0.0
+
+    def near(self, points: Sequence[OverPoints], time: Number) -> Truth | None:
+        """Whether the term may add anything at one of the points; None if that is not asked."""
+        return None
 
     def at_point(
         self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
@@ -110,6 +178,19 @@ class Term:
         """Columns of `diagnostics.csv` from the integrals of `integrands`."""
         return dict(integrals)
 
+    is_body: bool = False
+    """Whether particles can stop at its surface."""
+
+    def stops(
+        self, places: ParticleVectors, velocity: ParticleVectors, time: Number
+    ) -> ParticleVectors:
+        """The velocity (3, particle) of particles that stick to the body at places inside it."""
+        raise TypeError(f"{type(self).__name__} is no body")
+
+    def check_end(self, stop: float) -> None:
+        """Raises UserError, beginning with the key, if the term is not known until the time
+        `stop`."""
+
     def check_start(self, time: float) -> None:
         """Raises UserError, beginning with the key, for values at the start that no run can use."""
 
@@ -124,9 +205,10 @@ class Term:
 
 
 @contextmanager
-def prefixed(key: str) -> Iterator[None]:
-    """Adds the key of the block to errors `KEY: MESSAGE` about a key in it."""
+def prefixed(key: str, end: str = ".") -> Iterator[None]:
+    """Adds the key of the block to errors `KEY: MESSAGE` about a key in it; with `end` ": " to
+    errors that name no key."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"{key}.{error}") from None
+        raise UserError(f"{key}{end}{error}") from None

@@ -16,8 +16,8 @@ from simulator.physics.models.closures import diffusive_rate
 from simulator.physics.models.fields import Fields, constant
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Added, Extended, Term, TermSettings
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
+from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
 from simulator.spectral.operators import gradient, wavenumbers
@@ -58,7 +58,7 @@ class Viscosity(Term):
 
     Settings = ViscositySettings
 
-    def __init__(self, settings: ViscositySettings, model: Extended, files: UserFiles):
+    def __init__(self, settings: ViscositySettings, model: Extended, files: TermFiles):
         super().__init__(settings, model, files)
         self._gradients = {s.name: s.mean_gradient for s in model.transported}
         self._functions = {}
@@ -107,7 +107,7 @@ class Viscosity(Term):
             raise function.refused("gives complex values; real values are needed")
         return array.astype(dtype)
 
-    def inputs(self, fields: Fields) -> Fields:
+    def inputs(self, fields: Fields, time: Number) -> Fields:
         inputs = {}
         layout = self.transform.layout
         for name in self.settings.coefficients:

@@ -182,6 +182,26 @@ class DeviceSchedule:
                 inside = inside & (index < extent).reshape(shape)
         return Points(**coordinates), inside
 
+    def values_at(self, array: jax.Array, points: Points) -> jax.Array:
+        """The values of this device's part of an array (..., x, y, z) at the points of a block,
+        with axes in the block's order."""
+        lead = array.ndim - 3
+        order: dict[int, int] = {}  # the axis of the array at each axis of the block
+        for i, (axis, spacing, x) in enumerate(
+            zip(AXES, self.layout.grid.spacing, points, strict=True)
+        ):
+            if x.size < array.shape[lead + i]:
+                start = jnp.round(x.reshape(-1)[0] / spacing).astype(jnp.int32)
+                if self.physical.parts(axis) > 1:
+                    over = self.physical.sharded[axis]
+                    start = start - array.shape[lead + i] * lax.axis_index(over)
+                array = lax.dynamic_slice_in_dim(array, start, x.size, axis=lead + i)
+            if x.size > 1:
+                order[int(np.argmax(x.shape))] = i
+        free = [i for i in range(3) if i not in order.values()]  # axes of one point
+        along = [order[a] if a in order else free.pop() for a in range(3)]
+        return array.transpose(*range(lead), *(lead + i for i in along))
+
     def over_devices(self, reduced: Reductions) -> Reductions:
         """The reductions over the points of all devices."""
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))

@@ -11,6 +11,7 @@ from simulator.physics.models.tendency import (
     parts_of_terms,
     rates_of_fluxes,
     solenoidal_rates,
+    stored_values,
     term_numbers,
     terms_at,
     with_term_inputs,
@@ -35,14 +36,16 @@ def term_columns(model: Equation, fields: Fields, time: Number) -> Columns:
             means |= {f"{term.settings.name}/{n}": value for n, value in integrands.items()}
         return Local([(part.sources, part.fluxes) for part in parts], {}, means)
 
-    inputs = with_term_inputs(model, {}, evolved)
-    evaluated = transform.evaluate(inputs, local, term_numbers(model, time))
+    inputs = with_term_inputs(model, {}, evolved, time)
+    numbers = term_numbers(model, time)
+    evaluated = transform.evaluate(inputs, local, numbers, (), stored_values(model))
     value, slopes_of = jax.vjp(lambda f: energy(model, {**fields, **f}), evolved)
     (slopes,) = slopes_of(jnp.ones_like(value))
     columns: Columns = {}
     for term, (sources, fluxes) in zip(model.terms, evaluated.products, strict=True):
         power = jnp.float64(0)
         rates = added(sources, rates_of_fluxes(model, fluxes))
+        rates = added(rates, term.modal_rates(evolved, time))
         for name, rate in solenoidal_rates(model, rates).items():
             power += (slopes[name] * rate).real.astype(jnp.float64).sum()
         columns[f"power_{term.settings.name}"] = power

@@ -1,0 +1,79 @@
+"""Arrays of values on a grid in the files of other programs, read part by part."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import h5py
+import jax
+import numpy as np
+from numpy.typing import DTypeLike
+
+from simulator.errors import UserError, did_you_mean
+from simulator.files import reading
+from simulator.spectral.layout import PhysicalLayout
+
+
+class ArrayFile:
+    """An array (component, x, y, z), or (x, y, z) of a scalar, in a file `.npy` or in the data set
+    `dataset` of an HDF5 file. Raises UserError if there is none."""
+
+    def __init__(self, path: str, dataset: str | None):
+        self.path = Path(path)
+        self.dataset = dataset
+        if (self.path.suffix == ".npy") != (dataset is None):
+            kinds = "a .npy file has no data sets, and of an HDF5 file `dataset` names one"
+            raise UserError(f"{path}: {kinds}")
+        with _opened(self.path, self.dataset) as array:
+            self.shape: tuple[int, ...] = tuple(array.shape)
+            self.dtype = np.dtype(array.dtype)
+        if self.dtype.kind not in "iufc":
+            raise UserError(f"{path}: holds {self.dtype.name}; numbers are needed")
+
+    def read(self, index: tuple[slice, ...]) -> np.ndarray:
+        """A part of the array."""
+        with _opened(self.path, self.dataset) as array:
+            return np.asarray(array[index])
+
+    def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        """The array on the points of `place`, zero in padding; a device reads its part only."""
+        shape = (*lead, *place.seen_shape)
+
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
+            bounds = [s.indices(n)[:2] for s, n in zip(index, shape, strict=True)]
+            out = np.zeros([stop - start for start, stop in bounds], dtype)
+            stored = [
+                slice(start, max(start, min(stop, n)))
+                for (start, stop), n in zip(bounds, self.shape, strict=True)
+            ]
+            extents = [s.stop - s.start for s in stored]
+            if math.prod(extents):
+                out[tuple(map(slice, extents))] = self.read(tuple(stored))
+            return out
+
+        sharding = place.seen_sharding(len(shape))
+        return place.from_seen(jax.make_array_from_callback(shape, sharding, part))
+
+
+@contextmanager
+def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
+    """The array of a file; UserError for one that cannot be read."""
+    try:
+        with reading(path):
+            if dataset is None:
+                file = nullcontext(np.load(path, mmap_mode="r", allow_pickle=False))
+            else:
+                file = h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    with file as content:
+        if dataset is not None:
+            known = [key for key, value in content.items() if isinstance(value, h5py.Dataset)]
+            if not isinstance(content.get(dataset), h5py.Dataset):
+                have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
+                raise UserError(f"{path}: has no data set {dataset!r}{have}")
+            content = content[dataset]
+        yield content
