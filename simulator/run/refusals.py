@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
+from numpy.typing import DTypeLike
 
 from simulator.archive.array_file import ArrayFile
 from simulator.archive.manifest import committed
@@ -223,7 +223,7 @@ class _FieldsOnPaper(StoredFields):
 
 class _ArrayOnPaper(ArrayFile):
     def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return jnp.zeros((*lead, *place.shape), dtype)
+        return jnp.zeros((*lead, *place.shape), np.dtype(dtype))
 
 
 def _without_values(stored: Any) -> Any:
