@@ -86,13 +86,15 @@ def bodies_at(series: SeriesReader, plane: str, index: int) -> np.ndarray | None
 def draw_bodies(
     axes: Axes, mask: np.ndarray | None, along: tuple["PlaneAxis", "PlaneAxis"]
 ) -> list[ContourSet]:
-    """Draw the surfaces of bodies, where their mask (a, b) is 1/2, on a plane, and fill them."""
+    """Draw the surfaces of bodies, where their mask (a, b) is 1/2, on a plane, and fill them.
+
+    The filling hides the flow within: a colour seen through it would be read as another value."""
     if mask is None or not mask.min() < SURFACE < mask.max():
         return []
     periodic = np.pad(mask, (0, 1), mode="wrap").T
     sizes = zip(along, mask.shape, strict=True)
     points = [axis.low + axis.spacing * np.arange(n + 1) for axis, n in sizes]
-    inside = axes.contourf(*points, periodic, [SURFACE, 2], colors=["#808080"], alpha=0.5)
+    inside = axes.contourf(*points, periodic, [SURFACE, 2], colors=["#b8b8b8"])
     lines = axes.contour(*points, periodic, [SURFACE], colors="black", linewidths=0.8)
     return [inside, lines]
 
