@@ -241,7 +241,7 @@ def drag(solver, precision):
     def moved(profile, memory):
         (_, value), slopes = jax.value_and_grad(loss, has_aux=True)(profile)
         step, memory = method.update(slopes, memory)
-        return jnp.clip(optax.apply_updates(profile, step), 0, 3 * SPEED), memory, value
+        return jnp.clip(cast(Any, optax.apply_updates(profile, step)), 0, 3 * SPEED), memory, value
 
     profile = jnp.full(32, SPEED, jnp.float64 if precision == "double" else jnp.float32)
     memory = method.init(profile)
