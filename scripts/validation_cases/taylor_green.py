@@ -4,7 +4,7 @@ import numpy as np
 
 from validation_cases.case import Case, Check, Curve, Result, march, simulation
 
-VAN_REES = "van Rees et al., J. Comput. Phys. 230, 2794 (2011), spectral, 512^3"
+VAN_REES = "van Rees et al., J. Comput. Phys. 230, 2794 (2011), spectral, 512³"
 REFERENCE = np.array(  # t, kinetic energy, dissipation
     [
         (0.0, 0.125, 0.00046874284),
@@ -53,7 +53,7 @@ def inviscid() -> Result:
         for t, s, f in zip(time[1:], series[1:], enstrophy[1:], strict=True)
         if round(t, 6) in (0.5, 0.8, 1.0)
     ]
-    labels = ("time", "enstrophy / initial")
+    labels = ("time $t$", "enstrophy / initial")
     return Result(
         checks, [Curve("taylor_green_inviscid", time, enstrophy, time, series, labels, source)]
     )
@@ -74,7 +74,7 @@ def _reynolds_1600(
             Check(f"{name}, t = {t:g}", e, f, allowed, VAN_REES)
             for t, e, f in zip(reached[1:, 0], reached[1:, column], at[1:], strict=True)
         ]
-        labels = ("time", name)
+        labels = ("time $t$", name)
         x = reached[:, 0]
         shown = f"taylor_green_{points}_{name}"
         curves.append(

@@ -66,7 +66,7 @@ def _dynamo(reynolds: float, expected: float, points: int, dt: float, stop: floa
     )
     fit = np.exp(2 * rate * (t - t[-1])) * e[-1]
     name = f"dynamo_{reynolds:g}"
-    labels = ("time", "log10 <b^2>")
+    labels = ("time $t$", r"$\log_{10} \langle b^2 \rangle$")
     curve = Curve(name, t, np.log10(e), t[::10], np.log10(fit)[::10], labels, "exponential fit")
     # The expected values are rounded to 1e-4, and vary by as much with the interval of the fit.
     return Result(
@@ -99,7 +99,7 @@ def inertial_range() -> Result:
     inside = (k >= 3) & (k <= 8)
     slope = np.polyfit(np.log(k[inside]), np.log(e[inside]), 1)[0]
     shown = (k > 0) & (e > 0)
-    labels = ("log10 k eta", "log10 k^(5/3) E / eps^(2/3)")
+    labels = (r"$\log_{10} k \eta$", r"$\log_{10} k^{5/3} E / \epsilon^{2/3}$")
     compensated = k[shown] ** (5 / 3) * e[shown] / mean["dissipation"] ** (2 / 3)
     x = np.log10(k[shown] * mean["kolmogorov_scale"])
     y = np.log10(compensated)

@@ -20,6 +20,7 @@ from validation_cases.case import (
     with_fields,
 )
 
+TIME = "time $t$"
 INTEGERS = (1, -2, 1)
 BOX = (2 * np.pi, 3.0, 4.0)
 
@@ -48,7 +49,7 @@ def growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.nd
 
 def _curve(name: str, times, values, expected, quantity: str, source: str) -> Curve:
     """The measured amplitude of a wave, and the exact amplitude at every fourth step."""
-    return Curve(name, times, values, times[::4], expected(times[::4]), ("t", quantity), source)
+    return Curve(name, times, values, times[::4], expected(times[::4]), (TIME, quantity), source)
 
 
 def inertial() -> Result:
@@ -67,7 +68,7 @@ def inertial() -> Result:
         "inertial_wave",
         times,
         values.real,
-        lambda t: np.cos(omega * t),
+        lambda t: np.exp(-nu * size**2 * t) * np.cos(omega * t),
         "velocity of the wave",
         source,
     )
@@ -129,7 +130,7 @@ def _stratified(square: float):
 
 def internal() -> Result:
     rate, sigma, times, values = _stratified(4.0)
-    source = "omega = N k_h / k; Davidson, Turbulence in Rotating ... Fluids (2013), section 4.1"
+    source = "ω = N k_h / k; Davidson, Turbulence in Rotating ... Fluids (2013), section 4.1"
     curve = _curve(
         "internal_wave",
         times,
@@ -202,7 +203,7 @@ def density_wave(
     else:
         measured = float(np.log(values[-1])) / times[-1]
     check = Check("frequency" if squared > 0 else "growth rate", rate, measured, RATE, source)
-    labels = ("t", "density contrast / first")
+    labels = (TIME, "density contrast / first")
     known = exact(rate * times[::5])
     curve = Curve(name, times, values, times[::5], known, labels, source)
     return Result([check], [curve])
@@ -211,14 +212,14 @@ def density_wave(
 def gas(gravity: float, name: str) -> Result:
     """omega^2 = k^2 c^2 - 4 pi G rho with k = c = rho = 1."""
     model = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "gravitational_constant": gravity}
-    source = "omega^2 = k^2 c^2 - 4 pi G rho; Jeans, Phil. Trans. R. Soc. A 199, 1 (1902)"
+    source = "ω² = k²c² − 4πGρ; Jeans, Phil. Trans. R. Soc. A 199, 1 (1902)"
     return density_wave(model, 1 - 4 * np.pi * gravity, name, source)
 
 
 def waves() -> Result:
     """omega^2 = (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G rho with k = hbar / m = rho = 1."""
     model = {"kind": "schrodinger_poisson", "gravitational_constant": 0.01, "self_interaction": 0.5}
-    source = "omega^2 = (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G rho; Chavanis, Phys. Rev. D 84, 043531 (2011)"
+    source = "ω² = (ħk²/2m)² + k²gρ − 4πGρ; Chavanis, Phys. Rev. D 84, 043531 (2011)"
     squared = 0.25 + 0.5 - 4 * np.pi * 0.01
     return density_wave(model, squared, "matter_wave", source, integrator="composition4")
 

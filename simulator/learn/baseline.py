@@ -8,7 +8,8 @@ baseline of a learned solver.
 The error is `solver.distance` (VRMSE) from the snapshots of the data set, of the runs of `test`; the
 coarse solutions start from the initial condition of each run and are interpolated by their Fourier
 series. No error is below the distance of the data set itself to the next finer grid, if that is
-known. The cost is the time that the steps of a trajectory take on one device of this machine, the
+known. The cost is the time that the steps of a trajectory take on the devices of this machine that
+the runs ask for (one by `auto`; a coarse grid takes as many of them as it can be divided among), the
 least of some repetitions, without compilation and output: it is measured when no other program
 computes."""
 
@@ -115,13 +116,18 @@ def measure(sweep: Sweep, most: int, say: Say = print) -> list[Trial]:
         for number, config in enumerate(wanted):
             cfls = [share * _limit(config) for share in CFL]
             missing = [cfl for cfl in cfls if not known.has(config, cfl, group.runs)]
+            said = f"{grid_in_words(config.grid.shape)}, {config.time.integrator}"
             if missing:
                 starts = starts or Starts(group)
                 solver = Solver(group, starts, config, "time.cfl")
                 for cfl in missing:
                     for run in group.runs:
                         known.add(config, cfl, run, _tried(solver, run, times, cfl, reference))
-            said = f"{grid_in_words(config.grid.shape)}, {config.time.integrator}"
+                used, given = (len(s.cluster.devices) for s in (solver, starts))
+                if used < given:
+                    said += (
+                        f", on {used} of {given} devices, the most among which it can be divided"
+                    )
             say(f"{number + 1:2} of {len(wanted)}: {said}")
     trials = [known.trial(c, share * _limit(c), runs) for c in wanted for share in CFL]
     floor = floor_of(sweep) or 0.0

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ from simulator.errors import UserError
 from simulator.learn.stream import StreamedGroup
 from simulator.physics.models import State, outputs
 from simulator.simulation.advance import Until
-from simulator.simulation.placement import connect
+from simulator.simulation.placement import connect, most_devices
 from simulator.simulation.simulation import Simulation
 from simulator.study.batch import NO_STEPS, BatchedStep, Values, on_one_device, varied_numbers
 from simulator.study.runs import Group, SweepRun
@@ -92,13 +93,17 @@ class Starts:
 
 
 class Solver:
-    """The runs of a group on another grid, one after another on one device, by one program for all
-    runs and all values of the key `pace`, `time.cfl` or `time.dt`."""
+    """The runs of a group on another grid, one after another, by one program for all runs and all
+    values of the key `pace`, `time.cfl` or `time.dt`; on the devices of `starts`, or on as many of
+    them as the grid can be divided among."""
 
     def __init__(self, group: Group, starts: Starts, config: RunConfig, pace: str | None = None):
-        self.config = on_one_device(config)
+        devices = starts.cluster.devices
+        count = most_devices(config, len(devices)) or len(devices)
+        self.config = config.changed(devices={"count": count})
+        self.cluster = replace(starts.cluster, devices=devices[:count])
         self.simulation = Simulation(
-            self.config, cluster=starts.cluster, inputs=RunInputs(), report=lambda line: None
+            self.config, cluster=self.cluster, inputs=RunInputs(), report=lambda line: None
         )
         keys = [key for key in group.keys if not key.startswith("time.")]
         self.pace = pace
