@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator import spectral
 from simulator.errors import shortened
+from simulator.measure.bodies import body_mask
 from simulator.measure.kind import (
     SHOWN_FIRST,
     Kind,
@@ -23,6 +24,9 @@ from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
+_GREY = (0.6, 0.6, 0.6)
+SOLID = TransferFunction(((0.4, _GREY, 0.0), (0.6, _GREY, 0.999)))
+"""A body by its mask: opaque from the surface on, where the mask is 1/2."""
 FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
 
 
@@ -107,22 +111,24 @@ class Render(Kind):
             check_scalar(name, subject, key="field" if settings.fields is None else "fields")
         if 1 in subject.transform.grid.shape:
             raise Unsupported("a plane has no volume; use slices", of_model=False)
-        volume = volume_of(subject.transform, settings, tuple(shown.values()))
+        bodies = body_mask(subject.model, subject.transform)
+        opaque = () if bodies is None else (SOLID,)
+        volume = volume_of(subject.transform, settings, tuple(shown.values()), opaque)
         width, height = settings.size
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             contents = outputs.contents(subject.model, state)
             fields = [outputs.grid_values(subject.model, name, contents) for name in shown]
-            tables = dict(
-                zip((f"colours/{name}" for name in shown), volume.tables(*fields), strict=True)
-            )
+            fields += [] if bodies is None else [bodies(state)]
+            names = (f"colours/{name}" for name in shown)
+            tables = dict(zip(names, volume.tables(*fields), strict=False))
             return {"image": volume.image(*fields), **tables}
 
         pixels = {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)}
         pixels["entry"] = np.arange(5)
         variables: dict[str, tuple[str, ...]] = {"image": ("row", "column", "channel")}
         points = dict[str, np.ndarray]()
-        for name, transfer in zip(shown, volume.transfers, strict=True):
+        for name, transfer in zip(shown, volume.transfers, strict=False):
             points[f"{name}_point"] = np.arange(transfer.count)
             variables[f"colours/{name}"] = (f"{name}_point", "entry")
         attributes = {"field": "+".join(shown)} | settings.camera.model_dump(
@@ -147,10 +153,13 @@ def fields_of(model: models.Equation, settings: RenderSettings) -> dict[str, Any
 
 
 def volume_of(
-    transform: spectral.Transform, settings: RenderSettings, functions: tuple[Any, ...]
+    transform: spectral.Transform,
+    settings: RenderSettings,
+    functions: tuple[Any, ...],
+    further: tuple[TransferFunction, ...],
 ) -> Volume:
-    """The renderer for fields on this transform, with the camera of the settings and these transfer
-    functions."""
+    """The renderer for fields on this transform, with the camera of the settings, these transfer
+    functions and `further` ones."""
     from PIL import ImageColor
 
     def colour(name: str) -> tuple[float, ...]:
@@ -165,4 +174,4 @@ def volume_of(
         transfers.append(TransferFunction(points, family))  # pyright: ignore[reportArgumentType]
     camera = settings.camera
     seen = Camera(camera.azimuth, camera.elevation, camera.zoom, settings.size)
-    return Volume(transform.physical, seen, tuple(transfers), outline=settings.outline)
+    return Volume(transform.physical, seen, (*transfers, *further), outline=settings.outline)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from simulator import spectral
 from simulator.errors import did_you_mean
+from simulator.measure.bodies import body_mask
 from simulator.measure.kind import (
     AXES,
     Kind,
@@ -28,6 +29,7 @@ from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.settings import Integer
 
+T = TypeVar("T")
 MOST = 1000
 
 
@@ -67,6 +69,8 @@ class Slices(Kind):
             {n: values_of(subject.model, n) for n in names},
             through_maximum=moving,
         )
+        if (bodies := body_mask(subject.model, subject.transform)) is not None and not moving:
+            planes = in_one_file(planes, body_planes(subject.transform, bodies))
         most = MOST if settings is None else settings.particles
         if (carried := subject.carried) is None or not most or moving:
             return planes
@@ -157,6 +161,20 @@ def mid_planes(
     if through_maximum:
         variables |= {f"{n}/place_{axis}": () for n in scalars for axis in coordinates}
     return Measured(coordinates, variables, compute)
+
+
+def body_planes(
+    transform: spectral.Transform, mask: Callable[[models.State], jax.Array]
+) -> Measured:
+    """The mask of all bodies on the mid-planes: `bodies/mask_xy` and so on."""
+    planes = mid_planes(transform, {"": mask}, through_maximum=False)
+
+    def named(by_plane: Mapping[str, T]) -> dict[str, T]:
+        return {f"bodies/mask_{name.removeprefix('/')}": item for name, item in by_plane.items()}
+
+    return Measured(
+        planes.coordinates, named(planes.variables), lambda state: named(planes.compute(state))
+    )
 
 
 def _cut_at_maximum(

@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.animation import FFMpegWriter
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -27,7 +28,15 @@ from simulator.run.run_status import process_lives
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds.render import colours_of, volume_picture
-from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, words_of, wrapped_plane
+from simulator.show.slices import (
+    PlaneAxis,
+    bar_beside,
+    dots,
+    draw_bodies,
+    plane_image,
+    words_of,
+    wrapped_plane,
+)
 
 INSTALL = (
     "without ffmpeg there is no mp4: install the system's ffmpeg, or pip install imageio-ffmpeg"
@@ -208,6 +217,7 @@ class _Picture:
         self._scale = scale
         self._labels = labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
+        self._along = along
         extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
@@ -219,6 +229,7 @@ class _Picture:
         )
         self._axes = axes
         self._dots = list[Any]()
+        self._bodies = list[ContourSet]()
         nothing = np.zeros([len(points) for points in shown.coordinates])
         self._image = plane_image(axes, nothing, along, scale)
         style.lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
@@ -234,6 +245,9 @@ class _Picture:
         )
 
     def show(self, i: int) -> None:
+        for drawn in self._bodies:
+            drawn.remove()
+        self._bodies = draw_bodies(self._axes, self._shown.bodies(i), self._along)
         for number, places in enumerate(self._shown.particles(i)):
             if number == len(self._dots):
                 self._dots.append(self._axes.scatter([], [], **dots(number)))

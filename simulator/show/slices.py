@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
@@ -26,6 +27,7 @@ from simulator.show.style import (
     scale_of,
 )
 
+SURFACE = 0.5  # The mask at the surface of a body.
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
 PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
@@ -74,6 +76,28 @@ def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np
             ends = (rest, f"near_{plane}_{plane[1]}")
             places = np.stack([series.one(f"{name}/{end}", index) for end in ends])
             yield name, places[:, np.isfinite(places).all(0)]
+
+
+def bodies_at(series: SeriesReader, plane: str, index: int) -> np.ndarray | None:
+    """The mask of the bodies on the plane `plane` in a row of slices; None without bodies."""
+    name = f"bodies/mask_{plane}"
+    return series.one(name, index) if name in series else None
+
+
+def draw_bodies(
+    axes: Axes, mask: np.ndarray | None, along: tuple["PlaneAxis", "PlaneAxis"]
+) -> list[ContourSet]:
+    """Draw the surfaces of bodies, where their mask (a, b) is 1/2, on a plane, and fill them.
+
+    The filling hides the flow within: a colour seen through it would be read as another value."""
+    if mask is None or not mask.min() < SURFACE < mask.max():
+        return []
+    periodic = np.pad(mask, (0, 1), mode="wrap").T
+    sizes = zip(along, mask.shape, strict=True)
+    points = [axis.low + axis.spacing * np.arange(n + 1) for axis, n in sizes]
+    inside = axes.contourf(*points, periodic, [SURFACE, 2], colors=["#b8b8b8"])
+    lines = axes.contour(*points, periodic, [SURFACE], colors="black", linewidths=0.8)
+    return [inside, lines]
 
 
 def dots(number: int) -> dict[str, Any]:
@@ -161,6 +185,7 @@ def slices(
         if f"{field}/place_{cut}" in series:
             text = at_place(cut, float(series.one(f"{field}/place_{cut}", rows[row])), labels)
             axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
+        draw_bodies(axes, bodies_at(series, a + b, rows[row]), along)
         for species, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(species))
         last = number + len(columns) >= len(panels)
@@ -370,16 +395,20 @@ def bar_beside(
 
 @dataclass(frozen=True)
 class PlaneAxis:
-    """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of
-    `wrapped_plane`."""
+    """A uniform periodic axis: the box from `low` to `high`."""
 
     low: float
     high: float
-    cells: tuple[float, float]
+    spacing: float
+
+    @property
+    def cells(self) -> tuple[float, float]:
+        """The ends of the pixels of `wrapped_plane`."""
+        return self.low - self.spacing / 2, self.high + self.spacing / 2
 
     @classmethod
     def of(cls, points: np.ndarray) -> Self:
         spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
         low = float(points[0])
         high = float(points[0]) + len(points) * spacing
-        return cls(low, high, (low - spacing / 2, high + spacing / 2))
+        return cls(low, high, spacing)

@@ -10,7 +10,7 @@ wavenumbers. A device holds whole lines along k_x, so no message is sent. Waves 
 that dealiasing keeps are lost, and those that enter begin at zero. Rogallo, NASA Technical Memorandum
 81315 (1981), section 3."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -37,13 +37,7 @@ from simulator.spectral.arrays import (
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.program import Program
-from simulator.spectral.transform import (
-    NOTHING_STORED,
-    Evaluated,
-    PointwiseFunction,
-    Transform,
-    Tree,
-)
+from simulator.spectral.transform import Transform
 
 LARGEST_TILT = 0.5
 """The largest |tilt| of a frame at the end of a step; within a step it may be larger."""
@@ -253,6 +247,8 @@ class ShearedTransform(Transform):
         self.dtype = still.dtype
         self.name = still.name
         self.kernels = still.kernels
+        self.evaluate = still.evaluate
+        self.evaluate_once = still.evaluate_once
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.still, name)
@@ -291,26 +287,6 @@ class ShearedTransform(Transform):
             band = self.still.forward(cosine * values)
             bands.append(band - 1j * self.still.forward(sine * values) if b else band)
         return self.lines.tilted(bands, jnp.asarray(self.tilt))
-
-    def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
-        stored: Mapping[str, jax.Array] = NOTHING_STORED,
-    ) -> Evaluated:
-        return self.still.evaluate(inputs, pointwise, parameters, keep, stored)
-
-    def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
-        stored: Mapping[str, jax.Array] = NOTHING_STORED,
-    ) -> Evaluated:
-        return self.still.evaluate_once(inputs, pointwise, parameters, keep, stored)
 
 
 Time = Number | float

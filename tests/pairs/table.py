@@ -90,6 +90,11 @@ def flux(velocity, gradient, scalar, scalar_gradient, width):
     return list(-0.01 * width**2 * scalar_gradient)
 
 
+def rub(values, points, time):
+    name = "velocity" if "velocity" in values else next(iter(values))
+    return {name: -jnp.sin(2 * jnp.pi * points[1] / LY) ** 2 * (1 + time) * values[name]}
+
+
 def moments(fields, time):
     name = next(iter(fields))
     return {"mean": (abs(fields[name]) ** 2).mean(), "doubled": 2 * time}
@@ -249,6 +254,44 @@ def _several_forces(config: dict[str, Any]) -> Fragment:
     return {"forcing": [noise, {**noise, "name": "other"}, along]}
 
 
+def _sheared(config: dict[str, Any]) -> Fragment:
+    """A background shear, with a rotation about z if there is one."""
+    turned = {"rotation": [0.0, 0.0, 1.0]} if "rotation" in config["model"] else {}
+    return _model_keys(shear=-0.5, **turned)
+
+
+def _exact_waves(config: dict[str, Any]) -> Fragment:
+    """Exact waves, of which `navier_stokes` has none without rotation."""
+    still = config["model"]["kind"] == "navier_stokes" and "rotation" not in config["model"]
+    turned = _model_keys(rotation=[0.1, 0.2, 1.0]) if still else {}
+    return {"time": {"waves": "exact"}, **turned}
+
+
+def _first(config: dict[str, Any]) -> tuple[str, Any]:
+    """A field on which terms act, and a value of it."""
+    name = "u" if config["model"]["kind"] == "python" else "velocity"
+    return name, 0.5 if name == "u" else [0.1, 0.2, 0.3][: len(config["grid"]["shape"])]
+
+
+def _body(config: dict[str, Any]) -> Fragment:
+    """A ball, with its force if it is in a flow."""
+    name, value = _first(config)
+    center = [2.0, "2 + 0.1*t", 2.0][: len(config["grid"]["shape"])]
+    mask = {"kind": "sphere", "center": center, "radius": 1.0}
+    term = {"name": "ball", "kind": "relax", "relaxation_time": 0.2, "mask": mask}
+    target = value if name == "u" else "body"
+    return {"terms": [{**term, "target": {name: target}, "forces": name != "u"}]}
+
+
+def _layer(config: dict[str, Any]) -> Fragment:
+    """A layer of all fields, and one more term everywhere."""
+    name, value = _first(config)
+    mask = {"kind": "half_space", "axis": "y", "below": 1.5, "smoothing": 1.0}
+    layer = {"name": "layer", "kind": "relax", "relaxation_time": 0.2, "mask": mask}
+    wind = {"name": "wind", "kind": "relax", "relaxation_time": 1.0, "target": {name: value}}
+    return {"terms": [{**layer, "target": {name: value}}, wind]}
+
+
 def _species(*species: dict[str, Any]) -> Callable[[dict[str, Any]], Fragment]:
     def fragment(config: dict[str, Any]) -> Fragment:
         count = COUNTS[tuple(config["grid"]["shape"])]
@@ -356,6 +399,8 @@ FACTORS: dict[str, dict[str, Level]] = {
     },
     "drag": {"none": {}, "drag": _model_keys(drag={"coefficient": 0.1, "below": 1.5})},
     "rotation": {"none": {}, "rotation": _model_keys(rotation=[0.1, 0.2, 1.0])},
+    "shear": {"none": {}, "shear": _sheared},
+    "waves": {"usual": {}, "exact": _exact_waves},
     "hall": {"none": {}, "hall": _model_keys(ion_length=0.1)},
     "background": {
         "static": {},
@@ -408,6 +453,21 @@ FACTORS: dict[str, dict[str, Level]] = {
         "abc": {"forcing": {"kind": "abc", "amplitude": 0.1}},
         "python": _force,
         "several": _several_forces,
+    },
+    "terms": {
+        "none": {},
+        "body": _body,
+        "layer": _layer,
+        "python": {"terms": [{"name": "rub", "kind": "python", "path": PATH, "function": "rub"}]},
+        "viscosity": lambda config: {
+            "terms": [
+                {
+                    "name": "mixing",
+                    "kind": "viscosity",
+                    "coefficients": {(_evolved(config) or ["velocity"])[0]: "0.01*(1 + cos(y))"},
+                }
+            ]
+        },
     },
     "integrator": {
         name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)

@@ -44,6 +44,9 @@ def damped(values, points, time, strength):
 def thinned(values, points, time):
     return 0.05 / (1 + values["shear_rate"])
 
+def eddies(values, points, time):
+    return (0.3 * 0.5) ** 2 * values["shear_rate"]
+
 def mixing(values, points, time):
     return {"velocity": values["velocity"] - values["velocity"].mean()}
 
@@ -120,6 +123,39 @@ def test_the_energy_budget_closes_with_any_list_of_terms_and_a_forcing(kind, cod
         assert row["power_body"] < 0 and row["power_damped"] < 0 and row["power_thin"] < 0
     # The scalar of navier_stokes has no part in the energy.
     assert (rows[-1]["power_sponge"] == 0) == (kind == "navier_stokes")
+
+
+@pytest.mark.parametrize("kind", ["smagorinsky", "dynamic_smagorinsky", "spectral"])
+def test_the_energy_budget_closes_with_terms_and_a_closure(kind, code):
+    """A closure of a stress at points, one with a coefficient of the whole field, and one of modes,
+    beside a body, a viscosity of the flow and a sponge of a scalar, each of which takes energy."""
+    model = {**MODELS["navier_stokes"], "subgrid": {"kind": kind}}
+    simulation = flow(
+        *(12, 12, 12),
+        initial=RANDOM,
+        model=model,
+        terms=[BODY, {**thinning(code), "name": "thin"}, relax("sponge", dye="sin(x)*cos(t)")],
+    )
+    rows = [measured(simulation, state) for state in marched(simulation, 0.02, 3)]
+    for row in rows:
+        assert abs(row["budget_residual"]) < 1e-10
+        assert row["power_body"] < 0 and row["power_thin"] < 0 and row["subgrid_dissipation"] > 0
+
+
+def test_an_eddy_viscosity_is_the_viscosity_of_a_term(code):
+    """That of Smagorinsky, (C Delta)^2 |S|, as a closure and as a function of the shear rate, beside
+    a body, in a step of the same size."""
+    eddies = {"name": "eddies", "kind": "viscosity"}
+    eddies["coefficients"] = {"velocity": {"path": code, "function": "eddies"}}
+    found = []
+    for terms, closure in (
+        ([BODY], {"subgrid": {"kind": "smagorinsky", "coefficient": 0.3, "filter_width": 0.5}}),
+        ([BODY, eddies], {}),
+    ):
+        model = {"kind": "navier_stokes", "viscosity": 0.02, **closure}
+        simulation = flow(12, 12, 12, initial=RANDOM, model=model, terms=terms)
+        found.append(values(simulation, last(marched(simulation, 0.02, 3))))
+    assert_allclose(found[1], found[0], atol=1e-12)
 
 
 def test_the_budget_of_gas_closes_to_its_truncation_with_a_sponge_of_mass_and_momentum():

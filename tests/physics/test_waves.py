@@ -17,8 +17,9 @@ from run_support import simulation
 from scipy.linalg import expm
 from validation_cases.case import with_fields
 
-from simulator import Simulation
+from simulator import Simulation, differentiate
 from simulator.errors import UserError
+from simulator.physics.models import State
 from simulator.physics.models.tendency import (
     added,
     coupling,
@@ -340,23 +341,59 @@ def test_an_integrator_without_matrices_is_refused(monkeypatch):
     assert not waved(MODELS["inertial"], time=time).model.integrated
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["inertia-gravity of another Prandtl number", "magneto-coriolis and whistlers"]
-)
-def test_gradients_by_the_damping(name):
-    """The slope of |exp(L dt) u|^2 by the damping rates, against a central difference of 1e-4, whose
-    error is 1e-8 of the third derivative."""
-    sim = waved(MODELS[name])
-    fields = anything(sim)
-    L = coupled_part(sim, fields)
+VARIED = {
+    "gravity": ("viscosity",),
+    "alfven": ("resistivity",),
+    "inertia-gravity": ("diffusivity", "rotation.2"),
+    "magneto-coriolis and whistlers": ("viscosity", "ion_length"),
+}
+"""Numbers by which members of an ensemble and gradients differ, with their own functions of L."""
 
-    @jax.jit
-    def energy(factor: jax.Array) -> jax.Array:
-        scaled = Coupled({n: factor * rate for n, rate in L.items()}, L.coupling)
-        moved = scaled.exponential(jnp.float64(0.5)) * fields
-        return jnp.stack([(abs(f) ** 2).sum() for f in moved.values()]).sum()
 
-    slope = jax.grad(energy)(jnp.float64(1))
-    difference = (energy(jnp.float64(1 + 1e-4)) - energy(jnp.float64(1 - 1e-4))) / 2e-4
-    assert float(slope) == pytest.approx(float(difference), rel=1e-6)
+def number(name: str, key: str) -> float:
+    key, _, place = key.partition(".")
+    value = MODELS[name][key]
+    return value[int(place)] if place else value
+
+
+@pytest.mark.parametrize("name", [tier(n, brief="whistlers" in n) for n in VARIED])
+def test_members_of_an_ensemble_are_the_runs_alone(name):
+    """With the eigenvalues of equal damping alone, and without them in the ensemble: to a few ulp
+    times the number of squarings."""
+    time = {**EXACT, "integrator": "rk2"}
+    keys = [f"model.{key}" for key in VARIED[name]]
+    sim = waved(MODELS[name], time=time)
+    own = {key: number(name, key.removeprefix("model.")) for key in keys}
+    others = {key: 3 * value for key, value in own.items()}
+
+    def moved(values: dict[str, Any], state: State) -> State:
+        return sim.varied(values).step(state, 0.25)
+
+    values = {key: jnp.array([own[key], others[key]]) for key in keys}
+    members = jax.jit(jax.vmap(moved, in_axes=(0, None)))(values, sim.state)
+    alone = [jax.jit(sim.step)(sim.state, 0.25), jax.jit(moved)(others, sim.state)]
+    for i, state in enumerate(alone):
+        for n, field in state.fields.items():
+            assert abs(members.fields[n][i] - field).max() < 1e-13 * abs(field).max()
+
+
+@pytest.mark.parametrize("name", [tier(n, brief="whistlers" in n) for n in VARIED])
+def test_gradients_go_through_exact_waves(name):
+    """By numbers of the model, and by the mean field, against central differences: their error is
+    h^2 / 6 times the third derivative, and round-off 1e-16 / h."""
+    sim = waved(MODELS[name], time={**EXACT, "integrator": "rk2"})
+    layout = sim.transform.layout
+
+    def loss(state: State) -> jax.Array:
+        weight = jnp.cos(layout.k_squared())
+        parts = (layout.sum((1 + f.real) ** 2 * weight).sum() for f in state.fields.values())
+        return jnp.stack(list(parts)).sum()
+
+    gradient = differentiate(sim, loss, steps=1, dt=0.25)
+    at = {f"model.{key}": number(name, key) for key in VARIED[name]}
+    if "magnetic" in sim.state.fields:
+        at["initial.magnetic.mean_field.0"] = 0.3
+    _, slopes = gradient(at)
+    for key, value in at.items():
+        ends = [float(gradient.value({**at, key: value + h})) for h in (1e-4, -1e-4)]
+        assert float(slopes[key]) == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-6), key

@@ -18,6 +18,7 @@ from simulator.archive.series_recorder import subject_of
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.measure.kind import Unsupported, measurement
+from simulator.physics.models import State
 from simulator.simulation.steps import in_next_frame
 
 MODEL = {
@@ -76,6 +77,20 @@ def test_all_layouts_agree(layout, made, states):
         a, b = (np.asarray(m.field_program(name)(s)) for m, s in ((other, end), (made, states[-1])))
         assert abs(a - b).max() < 1e-12 * abs(b).max()
     assert float(end.memory.lost) == pytest.approx(float(states[-1].memory.lost), rel=1e-12)
+
+
+def test_members_of_an_ensemble_exchange_frames_at_their_own_times(made, states):
+    """The member of the S of the run alone exchanges in its third step, the other one in none."""
+
+    def moved(shear: jax.Array, state: State) -> State:
+        step = made.varied({"model.shear": shear}).step
+        return jax.lax.fori_loop(0, 5, lambda _, s: step(s, 0.02), state)
+
+    members = jax.jit(jax.vmap(moved, in_axes=(0, None)))(jnp.array([-1.5, -1.0]), states[0])
+    for name, field in states[-1].fields.items():
+        assert abs(members.fields[name][0] - field).max() < 1e-13 * abs(field).max()
+    assert float(members.memory.lost[0]) == pytest.approx(float(states[-1].memory.lost), rel=1e-13)
+    assert members.memory.lost[1] == 0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -15,7 +15,7 @@ from tiers import slow
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import read_state
-from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
+from simulator.physics.models.navier_stokes import NavierStokesSettings
 from simulator.run.runnable import RunnableSimulation as Simulation
 from simulator.settings import with_value
 from simulator.study.batch import BatchedStep, groups
@@ -150,16 +150,15 @@ def test_groups_share_shapes_and_programs(study, case: str):
     assert keyed(study(f"base: base.yaml\nsweep: {varied}", base), parts) == expected
 
 
-def test_a_number_that_decides_what_is_computed_is_not_batched(study, monkeypatch, capsys):
-    """A model that asks for the value of its viscosity has no program for several."""
-    linear = NavierStokes.linear
-    monkeypatch.setattr(
-        NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {}
-    )
-    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}")
-    assert keyed(sweep) == [([0, 1], V)]
+def test_a_number_that_decides_what_is_computed_is_not_batched(study, capsys):
+    """The sign of the stratification decides whether there are waves."""
+    model = "model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1.0}"
+    base = BASE.replace("model: {kind: navier_stokes, viscosity: 0.01}", model)
+    key = "model.stratification"
+    sweep = study(f"base: base.yaml\nsweep: {{grid: {{{key}: [1.0, 4.0]}}}}", base)
+    assert keyed(sweep) == [([0, 1], (key,))]
     sweep.prepare()
-    assert run_together([run.folder for run in sweep.runs], V) == CANNOT
+    assert run_together([run.folder for run in sweep.runs], (key,)) == CANNOT
     assert "TracerBoolConversionError" in capsys.readouterr().out
 
 

@@ -245,18 +245,21 @@ def _hyperbolic(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[A
 
 def _hyperbolic_complex(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
     """The same for complex numbers; r is the root with Re r >= 0."""
-    small = abs(square) < 0.25
-    r = once(dt, lambda: jnp.sqrt(jnp.where(small, 1, square)))
+
+    def small() -> Any:
+        return abs(square) < 0.25
+
+    r = once(dt, lambda: jnp.sqrt(jnp.where(small(), 1, square)))
 
     def decays() -> tuple[Any, Any]:
         # Small r: e^mean alone, for the series.
-        slow = jnp.where(small, mean, _slow_root(mean, r, determinant))
+        slow = jnp.where(small(), mean, _slow_root(mean, r, determinant))
         return jnp.exp(slow), jnp.exp(mean - r)
 
     up, down = once(dt, decays)
-    near = _series(jnp.where(small, square, 0))
-    cosh = jnp.where(small, up * near[0], (up + down) / 2)
-    return cosh, jnp.where(small, up * near[1], (up - down) / (2 * r))
+    near = _series(jnp.where(small(), square, 0))
+    cosh = jnp.where(small(), up * near[0], (up + down) / 2)
+    return cosh, jnp.where(small(), up * near[1], (up - down) / (2 * r))
 
 
 def _dense(z: SmallMatrix) -> SmallMatrix:

@@ -94,7 +94,9 @@ def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
 
 
 def once(dt: Number, formulas: Callable[[], Any]) -> Any:
-    """A tree of arrays, computed before all operations that use it, and not anew for each."""
+    """A tree of arrays, computed before all operations that use it, and not anew for each.
+
+    For gradients the formulas may use floating-point arrays of their caller only, no booleans."""
     function, operands = jax.closure_convert(formulas)
     return _computed(function, dt, *operands)
 

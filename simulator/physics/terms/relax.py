@@ -313,6 +313,12 @@ class Relax(Term):
         shape = isinstance(self.settings.mask, ShapeSettings | UnionSettings)
         return shape and "velocity" in self.settings.target.keys() - self._stored.keys()
 
+    @property
+    def is_shown(self) -> bool:  # type: ignore[override]
+        """Not of a sponge, which also has a shape."""
+        moves = self.settings.target.get("velocity") == BODY
+        return self.settings.mask is not None and (moves or self._measures_forces)
+
     # ---- targets and masks of files
 
     def _named(self, what: str) -> str:

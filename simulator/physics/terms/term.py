@@ -180,6 +180,12 @@ class Term:
 
     is_body: bool = False
     """Whether particles can stop at its surface."""
+    is_shown: bool = False
+    """Whether pictures show its surface, where its `mask` is 1/2."""
+
+    def mask(self, inputs: PointValues, points: Sequence[OverPoints], time: Number) -> OverPoints:
+        """The part of a point, from 0 to 1, that the body fills."""
+        raise TypeError(f"{type(self).__name__} is no body")
 
     def stops(
         self, places: ParticleVectors, velocity: ParticleVectors, time: Number
