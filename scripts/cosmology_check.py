@@ -55,6 +55,7 @@ def halofit(k: np.ndarray, linear, matter: float) -> np.ndarray:
     return (quasi + halo) * 2 * np.pi**2 / k**3
 
 
+SUNS = 2.325e12  # the unit of mass, H0^2 (Mpc/h)^3 / G, in solar masses / h
 folder = Path(sys.argv[1])
 run = open_run(folder)
 config = load_config(folder / "config.yaml", check_files=False)
@@ -101,20 +102,20 @@ mass, count, density = (
 )
 ratio = density / np.interp(mass, found.tables["fits"]["mass"], found.tables["fits"]["watson"])
 axes[1, 1].errorbar(
-    mass, ratio, ratio / np.sqrt(np.maximum(count, 1)), fmt="o", label=found.summary()
+    SUNS * mass, ratio, ratio / np.sqrt(np.maximum(count, 1)), fmt="o", label=found.summary()
 )
 print(
     "halos / Watson:",
     *(f"{r:.2f} ({n} of {m:.3g})" for m, r, n in zip(mass, ratio, count, strict=True)),
 )
 words = (
-    "P of the start / input",
-    "growth of P / linear",
-    "P / halofit / start's variance",
-    "dn/dlnM / Watson",
+    "P(k) of the start / its input",
+    "growth of P(k) / linear growth",
+    "P(k) / halofit, without the variance of the start",
+    "halos, dn/dlnM / fit of Watson et al.",
 )
-unit = r"$H_0^2$ (Mpc/h)$^3$/G = 2.3e12 $M_\odot$/h"
-for axis, word, x in zip(axes.flat, words, ("k (h/Mpc)",) * 3 + (f"mass ({unit})",), strict=True):
+below = ("k (h/Mpc)",) * 3 + (r"mass of a halo ($M_\odot$/h)",)
+for axis, word, x in zip(axes.flat, words, below, strict=True):
     axis.set(xscale="log", title=word, xlabel=x, ylim=(0, 2))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.axhline(1, color="k", lw=0.5)

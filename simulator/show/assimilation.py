@@ -96,15 +96,12 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
                 markersize=3,
                 label=label,
             )
-        left.set(xlabel="t", ylabel="misfit (rms)")
+        left.set(xlabel="time $t$", ylabel="misfit (rms)", title="before each analysis")
         left.legend(frameon=False)
+        right.set_title("after each analysis")
     right.plot(result["time"], result["rms"], "o-", markersize=3)
     right.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
-    right.set(
-        xlabel="t",
-        ylabel="misfit (rms)" if "window" in rows[0] else "after the analysis",
-        ylim=(0, None),
-    )
+    right.set(xlabel="time $t$", ylabel="misfit (rms)", ylim=(0, None))
     drawn.tight_layout()
     return drawn
 

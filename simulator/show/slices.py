@@ -40,6 +40,7 @@ _RIGHT = 0.9
 _TOP = 0.42
 _BOTTOM = 0.52
 _GAP_X = 0.56
+_GAP_BAR = 1.25  # Between planes, if each has a colour bar.
 _GAP_Y = 0.16
 _TALLEST = 9.0
 # Smallest width and height of a plane, to which planes of flat boxes are stretched.
@@ -151,26 +152,24 @@ def slices(
 ) -> Figure:
     """The mid-planes of `field` (one in two dimensions) at up to four times, or its projections along
     the three axes; on one colour scale, or on one for each time if the largest values of these
-    times differ much. Leaves out times at which the field is 0, unless it always is."""
+    times differ much. Leaves out the first times, at which the field is 0, unless it always is."""
     words = words_of(field, labels, projected=projected)
-    empty = _empty_rows(series)
-    rows = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)]
     planes = cut_planes(series)
-    values = [[series.one(f"{field}/{a}{b}", row) for a, b, _ in planes] for row in rows]
-    there = [number for number, of_row in enumerate(values) if any(map(np.any, of_row))]
-    rows = [rows[number] for number in there] or rows[-1:]
-    values = [values[number] for number in there] or values[-1:]
+    names = [f"{field}/{a}{b}" for a, b, _ in planes]
+    empty = _empty_rows(series, names)
+    rows = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)]
+    values = [[series.one(name, row) for name in names] for row in rows]
     axis_of = {
         name: PlaneAxis.of(series.coordinates[name]) for plane in planes for name in plane[:2]
     }
     alone = len(planes) == 1
     apart = _has_own_scales(field, values, labels)
-    # A single plane is shown in rows of two times, if these share a colour bar.
-    columns = planes * min(2, len(rows)) if alone and not apart else planes
+    # A single plane is shown in rows of two times.
+    columns = planes * min(2, len(rows)) if alone else planes
     panels = [(row, number) for row in range(len(rows)) for number in range(len(planes))]
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
-    gap = _TITLED if alone else _GAP_Y
-    result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gap)
+    gaps = (_GAP_BAR if alone and apart else _GAP_X, _TITLED if alone else _GAP_Y)
+    result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gaps)
     if apart:
         scales = [scale_of(field, of_row, logarithmic=is_density(field)) for of_row in values]
     else:
@@ -181,9 +180,8 @@ def slices(
         along = axis_of[a], axis_of[b]
         column = number % len(columns)
         image = plane_image(axes, values[row][plane], along, scales[row])
-        if apart and column == len(columns) - 1:
-            place = axes.get_position()
-            _colour_bar(result, image, "", scales[row].extend, (place.y0, place.y1))
+        if apart and (alone or column == len(columns) - 1):
+            _colour_bar(result, image, "", scales[row].extend, axes)
         if f"{field}/place_{cut}" in series:
             text = at_place(cut, float(series.one(f"{field}/place_{cut}", rows[row])), labels)
             axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
@@ -219,14 +217,12 @@ def slices(
 projections = partial(slices, projected=True)
 
 
-def _empty_rows(series: SeriesReader) -> int:
-    """The number of rows of a light cone before the first that matter crosses, but not all rows."""
+def _empty_rows(series: SeriesReader, names: list[str]) -> int:
+    """The number of rows, but not all, before the first in which one of the planes `names` is not
+    0, as in the flow around a body at the start, or before matter crosses a light cone."""
     empty = 0
-    if "nearest" in series:
-        while empty < len(series) - 1 and series.one("nearest", empty) == series.one(
-            "farthest", empty
-        ):
-            empty += 1
+    while empty < len(series) - 1 and not any(series.one(name, empty).any() for name in names):
+        empty += 1
     return empty
 
 
@@ -262,24 +258,26 @@ def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
 
 
 def _panels(
-    extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float
+    extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gaps: tuple[float, float]
 ) -> tuple[Figure, np.ndarray, list[tuple[float, float]]]:
     """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions,
-    and the width and height of each plane in inches; `gap` inches lie between rows."""
+    and the width and height of each plane in inches; `gaps` inches lie between columns and between
+    rows."""
+    beside, gap = gaps
     across, up = (np.array([extent[plane[i]] for plane in planes]) for i in (0, 1))
-    room = style.WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
+    room = style.WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * beside
     scale = room / across.sum()
     if (thin := scale * across < _THINNEST).any():
         scale = (room - thin.sum() * _THINNEST) / across[~thin].sum()
     scale = min(scale, (_TALLEST - _TOP - _BOTTOM - (rows - 1) * gap) / (rows * up.max()))
     widths = np.maximum(scale * across, _THINNEST)
     heights = np.maximum(scale * up, _THINNEST)
-    width = _LEFT + widths.sum() + (len(planes) - 1) * _GAP_X + _RIGHT
+    width = _LEFT + widths.sum() + (len(planes) - 1) * beside + _RIGHT
     height = _TOP + rows * heights.max() + (rows - 1) * gap + _BOTTOM
     result = style.figure(width, height)
     result.subplots_adjust(_LEFT / width, _BOTTOM / height, 1 - _RIGHT / width, 1 - _TOP / height)
     spaces = {
-        "wspace": _GAP_X / widths.mean(),
+        "wspace": beside / widths.mean(),
         "hspace": gap / heights.max(),
         "width_ratios": widths,
     }
@@ -348,17 +346,17 @@ def _colour_bar(
     image: AxesImage,
     label: str,
     extend: str,
-    beside: tuple[float, float] | None = None,
+    beside: Axes | None = None,
 ) -> None:
-    """A bar at the right of the planes, or of those between two heights, fractions of the
-    figure's."""
+    """A bar at the right of all planes, or of the one on the axes `beside`."""
     width, height = result.get_size_inches()
-    low, high = (
-        (_BOTTOM, height - _TOP) if beside is None else (height * beside[0], height * beside[1])
-    )
+    right, low, high = width - _RIGHT, _BOTTOM, height - _TOP
+    if beside is not None:
+        plane = beside.get_position()
+        right, low, high = width * plane.x1, height * plane.y0, height * plane.y1
     tall = min(high - low, 2.6)
     place = (
-        (width - _RIGHT + 0.14) / width,
+        (right + 0.14) / width,
         ((low + high) / 2 - tall / 2) / height,
         0.11 / width,
         tall / height,

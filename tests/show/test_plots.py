@@ -191,18 +191,20 @@ def test_the_constant_of_an_inertial_range_needs_a_range(plateau, found):
     assert not has_range(DrawnCurve(k, plateau * (k / 0.02) ** 0.5 * dissipated))
 
 
-@pytest.mark.parametrize("least, bars", [(0.5, 1), (0.02, 3)])
+@pytest.mark.parametrize("least, bars", [(0.5, 1), (0.02, 4)])
 def test_single_planes_share_a_scale_unless_their_times_differ_much(folder, least, bars):
     wave = 1200 * np.outer(np.sin(np.arange(32) / 5), np.cos(np.arange(32) / 5))
-    rows = [(float(t), {"upper/xy": size * wave}) for t, size in enumerate((1.0, 0.9, least))]
+    sizes = (0.0, 1.0, 0.9, 0.8, least)  # a blank time is none of the four
+    rows = [(float(t), {"upper/xy": size * wave}) for t, size in enumerate(sizes)]
     places = {name: np.arange(32.0) for name in "xy"}
     series = write_series(folder, "slices", places, {"upper/xy": ("x", "y")}, rows)
     figure = built(slices, series, "upper")
     assert_legible(figure)
     planes = [axes for axes in figure.axes if axes.images]
-    assert len(planes) == 3 and len(figure.axes) == 3 + bars
+    assert len(planes) == 4 and len(figure.axes) == 4 + bars
     assert len({axes.images[0].get_clim() for axes in planes}) == bars
-    assert [axes.get_title() for axes in planes] == ["$t = 0$", "$t = 1$", "$t = 2$"]
+    assert len({round(axes.get_position().x0, 6) for axes in planes}) == 2
+    assert [axes.get_title() for axes in planes] == [f"$t = {t}$" for t in (1, 2, 3, 4)]
 
 
 def test_a_few_extremes_do_not_darken_the_rest(folder):
