@@ -168,6 +168,14 @@ def contents(saved: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(snapshot[name][...]) for name in snapshot}
 
 
+def assert_same_end(run: Path, other: Path) -> None:
+    """The last checkpoints of two runs agree bit for bit; the others may be of other steps."""
+    mine, theirs = (contents(committed(folder / "checkpoints")[-1]) for folder in (run, other))
+    assert mine.keys() == theirs.keys()
+    for name, array in theirs.items():
+        assert np.array_equal(mine[name], array), name
+
+
 def largest_difference(one: Path, other: Path) -> float:
     """Of the last snapshots' velocities, relative to the largest speed component."""
     a, b = (contents(committed(folder / "snapshots")[-1])["velocity"] for folder in (one, other))
