@@ -40,9 +40,6 @@ SORT_EVERY = 8  # Steps after which particles are sorted by their cells. In betw
 class Body(Protocol):
     """A body in the flow."""
 
-    settings: Any
-    is_body: bool
-
     def stops(
         self, places: ParticleVectors, velocity: ParticleVectors, time: Number
     ) -> ParticleVectors:

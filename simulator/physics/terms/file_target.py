@@ -67,6 +67,7 @@ class StoredTarget:
         self.times: Sequence[float] = (0.0,)
         """Of the run; a target that does not change has one."""
         self._array: StoredValues | None = None
+        self._folder: str | None = None
         self._paths: Sequence[str] = ()
         if isinstance(settings, ArrayTargetSettings):
             self._array = fitting_array(settings.array, settings.dataset, lead, transform, files)
@@ -89,13 +90,12 @@ class StoredTarget:
             have = ", ".join(stored.components)
             raise UserError(f"{path}: has no {self.name} of this run's kind; it has {have}")
         if path == self._paths[0]:
-            clock: Any = self._files
-            check_frame(path, theirs, clock.clock(path), self.transform)
+            check_frame(path, theirs, self._files.clock(path), self.transform)
 
     def until(self, stop: float) -> None:
         """Leaves out the snapshots that no time from 0 to `stop` needs. Raises UserError for a
         series that does not reach these times."""
-        if len(self._paths) < 1 or not hasattr(self, "_folder"):
+        if self._folder is None:
             return
         if self.times[-1] < stop - 1e-9 * max(abs(stop), 1.0):
             ends = f"its last snapshot is of the time {self.times[-1]:g}"

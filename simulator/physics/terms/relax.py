@@ -308,13 +308,12 @@ class Relax(Term):
         return jnp.where(inside, body.astype(velocity.dtype), velocity)
 
     @property
-    def is_body(self) -> bool:  # type: ignore[override]
-        """Whether particles can stop at its surface."""
+    def is_body(self) -> bool:
         shape = isinstance(self.settings.mask, ShapeSettings | UnionSettings)
         return shape and "velocity" in self.settings.target.keys() - self._stored.keys()
 
     @property
-    def is_shown(self) -> bool:  # type: ignore[override]
+    def is_shown(self) -> bool:
         """Not of a sponge, which also has a shape."""
         moves = self.settings.target.get("velocity") == BODY
         return self.settings.mask is not None and (moves or self._measures_forces)
@@ -347,10 +346,13 @@ class Relax(Term):
         """Of targets of files their coefficients or, of some modes only, the differences."""
         inputs = {}
         for name, target in self._stored.items():
-            if self.settings.below is not None and not self._is_modal(name):
-                inputs[self._named(name)] = self._differences(name, fields, time)
-            elif not self._is_modal(name):
-                inputs[self._named(name)] = target.at(self.held[self._named(name)], time)
+            if self._is_modal(name):
+                continue
+            key = self._named(name)
+            if self.settings.below is None:
+                inputs[key] = target.at(self.held[key], time)
+            else:
+                inputs[key] = self._differences(name, fields, time)
         return inputs
 
     def modal_rates(self, fields: Fields, time: Number) -> Fields:

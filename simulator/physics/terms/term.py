@@ -50,6 +50,10 @@ class TermFiles(UserFiles, Protocol):
         """A snapshot or checkpoint of a run."""
         ...
 
+    def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
+        """The time of a snapshot or checkpoint, and the configuration of its run."""
+        ...
+
     def series(self, path: str) -> Sequence[tuple[float, str]]:
         """The times of the snapshots of a run, rising, with their paths."""
         ...
@@ -108,7 +112,7 @@ class Term:
         self.transform = model.transform
         self.grid: Grid = model.transform.grid
         self.shapes = model.initial_shapes
-        self.held: Mapping[str, jax.Array] = {}
+        self.held = {}
         self._unforced = model.unforced
 
     def numbers(self) -> dict[str, jax.Array]:
@@ -178,10 +182,15 @@ class Term:
         """Columns of `diagnostics.csv` from the integrals of `integrands`."""
         return dict(integrals)
 
-    is_body: bool = False
-    """Whether particles can stop at its surface."""
-    is_shown: bool = False
-    """Whether pictures show its surface, where its `mask` is 1/2."""
+    @property
+    def is_body(self) -> bool:
+        """Whether particles can stop at its surface."""
+        return False
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether pictures show its surface, where its `mask` is 1/2."""
+        return False
 
     def mask(self, inputs: PointValues, points: Sequence[OverPoints], time: Number) -> OverPoints:
         """The part of a point, from 0 to 1, that the body fills."""
