@@ -241,7 +241,9 @@ def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str):
         np.savetxt(tmp_path / f"{name}.txt", np.stack([waves, spectrum], 1))
         lines.append(f"{{table: {name}.npz, error: {deviations[name]}}}")
     spectra = ", ".join(f"{name}: {name}.txt" for name in uncertain)
-    own = "members: 40\nradius: 2" if method == "ensemble" else "windows: 1\niterations: 8"
+    own = "members: 40\nradius: 2"
+    if method == "variational":
+        own = "windows: 1\niterations: 8\nhessian_products: 4"
     (tmp_path / "task.yaml").write_text(
         f"base: flow.yaml\nmethod: {method}\nobservations: [{', '.join(lines)}]\n{own}\n"
         f"background: {{spectrum: {{{spectra}}}, mean: initial}}\n".replace("mean: initial", "")
@@ -277,7 +279,11 @@ def outcome(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "own", ["windows: 1\niterations: 4", "method: ensemble\nmembers: 40\nradius: 1.2"]
+    "own",
+    [
+        "windows: 1\niterations: 4\nhessian_products: 4",
+        "method: ensemble\nmembers: 40\nradius: 1.2",
+    ],
 )
 def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: Path, own: str):
     """It stops after every row of its history, and ends with the same numbers, bit by bit; they
