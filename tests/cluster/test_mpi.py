@@ -157,6 +157,7 @@ def test_runs_over_mpi_and_gloo_are_equal(launcher, tmp_path):
 
 
 @pytest.mark.spmd
+@pytest.mark.slow  # `.ci/run native` runs it every time
 def test_pencils_and_particles_exchange_over_mpi(launcher, tmp_path):
     """Exchanges within rows and columns of four processes, and of particles between neighbours."""
     text = FLOW + "fft: {decomposition: pencil, mesh: [2, 2]}\n"

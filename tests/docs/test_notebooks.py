@@ -15,6 +15,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from numpy.testing import assert_allclose, assert_array_equal
+from tiers import slow_but
 
 from simulator.cli import main
 from simulator.cli.notebook import WRITE, notebook
@@ -254,6 +255,13 @@ def name(page: Path) -> str:
 
 FIRST = ("tutorials/notebook.md", "tutorials/soliton.md", "tutorials/train_closure.md")
 """The notebooks that every run of the CI executes."""
+LONG = (
+    "tutorials/dataset.md",
+    "tutorials/gradients.md",
+    "tutorials/recover_flow.md",
+    "tutorials/train_closure.md",
+)
+"""Pages that compile for more than ten seconds; `.ci/run docs` executes them every time."""
 WITH_PYTHON = {name(page): page for page in PAGES if blocks("python", [page])}
 
 
@@ -269,7 +277,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON)
+@pytest.mark.parametrize("page", slow_but(WITH_PYTHON, WITH_PYTHON.keys() - {*LONG}))
 def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path):
     path, session = WITH_PYTHON[page], SESSIONS.get(page, Session())
     sources = [cell["source"] for cell in notebook(path.read_text())["cells"] if code(cell)]
