@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_support import CASE, command, wait_until, write_case
+from tiers import slow_but
 
 from simulator import load_config, open_run
 from simulator.cluster import Allocation, discover, mpi
@@ -33,7 +34,8 @@ LONG = FLOW.replace("stop: 1.0, cfl: 0.3", "stop: 1000.0, dt: 0.01").replace(
 )
 
 
-@pytest.fixture(scope="module", params=PACKAGES)
+# `.ci/run native` runs the tests of both every time.
+@pytest.fixture(scope="module", params=slow_but(PACKAGES, ["openmpi"]))
 def launcher(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     return Mpi.of(request.param, tmp_path_factory.mktemp("mpi"))
 

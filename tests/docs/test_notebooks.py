@@ -258,10 +258,12 @@ FIRST = ("tutorials/notebook.md", "tutorials/soliton.md", "tutorials/train_closu
 LONG = (
     "tutorials/dataset.md",
     "tutorials/gradients.md",
+    "tutorials/library.md",
+    "tutorials/particles.md",
     "tutorials/recover_flow.md",
     "tutorials/train_closure.md",
 )
-"""Pages that compile for more than ten seconds; `.ci/run docs` executes them every time."""
+"""Pages that take eight seconds or more; `.ci/run docs` executes them every time."""
 WITH_PYTHON = {name(page): page for page in PAGES if blocks("python", [page])}
 
 
