@@ -119,7 +119,7 @@ def test_an_ensemble_follows_the_flow(case: Path):
     ends = []
     for count in (2, 1):
         simulation = opened(case / "task.yaml", f"devices.count={count}")
-        found = search(case, simulation, Filter, members=64, radius=1.2)
+        found = search(case, simulation, Filter, members=64, radius=1.6)
         at = begun = found.first()
         while not found.is_finished(at):
             at, *_ = found.next(at)
@@ -282,7 +282,7 @@ def outcome(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     "own",
     [
         "windows: 1\niterations: 4\nhessian_products: 4",
-        "method: ensemble\nmembers: 40\nradius: 1.2",
+        "method: ensemble\nmembers: 40\nradius: 2",
     ],
 )
 def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: Path, own: str):
