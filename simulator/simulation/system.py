@@ -77,13 +77,15 @@ class System:
 
         return along
 
-    def tendency(self, begin: State, u: Evolved, time: Number) -> tuple[Evolved, Numbers]:
-        """N(u, t), and the maxima that limit dt."""
+    def tendency(
+        self, begin: State, limited: bool, u: Evolved, time: Number
+    ) -> tuple[Evolved, Numbers]:
+        """N(u, t), and the maxima that limit dt, if it is `limited` by u."""
         fields = {name: u[name] for name in begin.fields}
         accelerations = self.accelerations(fields, time, begin.memory)
         model = with_arrays(self.model.at(time, begin.time), begin.memory.terms)
         model = linearized(model, begin.fields)
-        rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes)
+        rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes, limited)
         counts = {name: particles.count for name, particles in begin.particles.items()}
         values = evaluated.values.get("velocity")
         linear = linear_rates(model, fields) if self.swarm.kinds else {}
