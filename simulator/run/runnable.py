@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import picture
+from simulator.archive.provenance import earlier_choice
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
@@ -64,7 +65,14 @@ class RunnableSimulation(Shown, Simulation):
             )
         if config is None:
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})
-        super().__init__(config, cluster=cluster, inputs=inputs, report=report, members=members)
+        super().__init__(
+            config,
+            cluster=cluster,
+            inputs=inputs,
+            report=report,
+            members=members,
+            earlier=earlier_choice(config),
+        )
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
         """Calls `function(fields, time)` every `interval` of simulation time during `run`. The

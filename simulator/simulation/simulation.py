@@ -52,7 +52,7 @@ class Simulation:
         step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
 
     With `members=M` the devices are divided into M equal parts, on each of which the grid is
-    distributed: see `together`.
+    distributed: see `together`. `earlier`: the transform that an earlier start of the run chose.
 
     Raises UserError if configuration and devices are incompatible."""
 
@@ -64,14 +64,16 @@ class Simulation:
         inputs: Inputs | None = None,
         report: Report = print,
         members: int = 1,
+        earlier: Mapping[str, Any] | None = None,
     ):
         self.config = config
         self.report = report
         self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()
-        self._build(place(config, self.cluster, report, members))
-        if config.run.memory == "auto" and self.placement.saves_memory and self.shortage():
-            self._build(self.placement.with_low_memory())
+        placement = place(config, self.cluster, report, members, earlier)
+        self._build(placement)
+        if config.run.memory == "auto" and placement.saves_memory and self.shortage():
+            self._build(placement.with_low_memory())
         quantities.check_snapshot_names(config, self.model)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
