@@ -31,12 +31,10 @@ class System:
     The unknowns are the evolved fields and the records of particles that move with the flow. What
     they need of the state at the beginning of a step, `begin`, does not change within the step."""
 
-    def __init__(
-        self, model: Equation, forcing: Forcings | None = None, swarm: Swarm | None = None
-    ):
+    def __init__(self, model: Equation, forcing: Forcings | None, swarm: Swarm):
         self.model = model
         self.forcing = forcing
-        self.swarm = swarm or Swarm((), model)
+        self.swarm = swarm
         self.sheared = model.sheared
 
     def unknowns(self, state: State) -> Evolved:

@@ -266,10 +266,11 @@ def parts_of_terms(
         return []
     names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
     evolved = {n: values[name] for n, name in names.items()}
-    known = model.primitives(evolved)
+    known = model.variables.primitives(evolved)
     at = (model.transform.grid.seen(points), numbers["time"])
     parts = [term.at_point(known, values, *at) for term in terms_at(model, numbers)]
-    return [part._replace(sources=model.evolved_rates(part.sources, evolved)) for part in parts]
+    rates = model.variables.evolved_rates
+    return [part._replace(sources=rates(part.sources, evolved)) for part in parts]
 
 
 def rates_of_fluxes(model: Equation, fluxes: Fields) -> Fields:
