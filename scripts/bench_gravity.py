@@ -29,6 +29,7 @@ from simulator.physics.models.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
 )
+from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.splitting import DriftKickDrift
 from simulator.simulation.advance import beginning, step_of
 from simulator.simulation.system import System
@@ -100,7 +101,7 @@ def main() -> None:
     state = jax.jit(lambda f: beginning(f, StateMemory.of_model(model.memory(f, jnp.float64(0)))))(
         {"psi": psi}
     )
-    ours = step_of(System(model), DriftKickDrift())
+    ours = step_of(System(model, None, Swarm((), model)), DriftKickDrift())
     theirs, place = peers_step(grid, cluster.devices, dtype)
 
     def loop(step: Callable) -> Callable:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 
+from simulator import Simulation
 from simulator.cluster import discover, environment
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
@@ -25,7 +26,6 @@ from simulator.plan import Step, this_machine
 from simulator.plan.abstract_run import prepare_virtual_devices
 from simulator.plan.measured import TimedSteps
 from simulator.plan.plan import step_seconds
-from simulator.simulation.simulation import Simulation
 
 CONFIGS = {
     "navier_stokes": "taylor_green",

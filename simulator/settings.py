@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +120,13 @@ def wrong(key: str, message: str) -> PydanticCustomError:
 
     `key` is relative to the validator's class; dots separate nested keys."""
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
+
+
+def check_names_differ(key: str, names: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Refuses a name of the list `key` that stands before in the list, or among `others`."""
+    for index, name in enumerate(names):
+        if name in names[:index] or name in others:
+            raise wrong(f"{key}.{index}.name", f"{name} is taken; choose another name")
 
 
 class RootedText(str):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from simulator import Simulation
 from simulator.physics.models import State
 from simulator.simulation.advance import TimeStep, Until, advance_of
-from simulator.simulation.simulation import Simulation
 from validation_cases.case import Case, Check, Result, simulation
 
 WILLIAMSON = "Williamson, Annu. Rev. Fluid Mech. 28, 477 (1996); Park et al., KSME 12, 1200 (1998)"

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
+from simulator import Simulation
 from simulator.config import run_config_class
 from simulator.files import replace_file
 from simulator.physics.models import State
 from simulator.show.style import WIDTH, draw, figure
-from simulator.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import jax
 import numpy as np
 
 from simulator.simulation.advance import TimeStep, Until, advance_of
-from simulator.simulation.system import System
 from validation_cases.case import Case, Check, Curve, Result, march, simulation
 
 
@@ -43,7 +42,7 @@ def dynamo(reynolds: float, points: int, dt: float, stop: float):
         (points,) * 3,
         devices={"count": 1},  # on small grids exchanges would take longer than the computation
     )
-    advance = advance_of(System(sim.model), sim.integrator, TimeStep(dt, None, None))
+    advance = advance_of(sim.system, sim.integrator, TimeStep(dt, None, None))
     state = sim.state
     times = []
     energies = []

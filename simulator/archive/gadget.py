@@ -82,14 +82,29 @@ def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
             data_set.attrs.update(_described(powers, h))
             for piece in pieces:
                 data_set[piece] = records[record][..., piece].T * scales.get(record, 1)
+    box = manifest.attributes["box"][0] * length
+    _write_header(file, clock, box, counts, table, is_double=dtype is np.float64)
+
+
+def _write_header(
+    file: h5py.File,
+    clock: Clock,
+    box: float,
+    counts: np.ndarray,
+    masses: np.ndarray,
+    *,
+    is_double: bool,
+) -> None:
+    """Write the header and the parameters: `box` in kpc or kpc/h; the number of particles of each
+    type, and their mass, 0 if it differs among them."""
     s = clock.cosmology
     common = {
         "Time": clock.a,
         "Redshift": 1 / clock.a - 1,
-        "BoxSize": manifest.attributes["box"][0] * length,
+        "BoxSize": box,
         "NumFilesPerSnapshot": 1,
         "Omega0": s.matter,
-        "HubbleParam": h,
+        "HubbleParam": clock.h,
         "OmegaLambda": 1 - s.matter - s.radiation - s.curvature,
         "UnitLength_in_cm": CM_PER_KPC,
         "UnitMass_in_g": GRAMS,
@@ -99,11 +114,11 @@ def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     file.create_group("Header").attrs.update(
         {
             **common,
-            "MassTable": table,
+            "MassTable": masses,
             "NumPart_ThisFile": counts.astype(np.uint32),
             "NumPart_Total": counts,
             "NumPart_Total_HighWord": (counts >> np.uint64(32)).astype(np.uint32),
-            "Flag_DoublePrecision": int(dtype is np.float64),
+            "Flag_DoublePrecision": int(is_double),
             **{f"Flag_{name}": n for name, n in flags.items()},
         }
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from simulator.archive import provenance
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG, RunState, read_state
 from simulator.archive.series_file import SeriesReader, read_columns
@@ -21,7 +22,6 @@ from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapsh
 from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.files import reason
-from simulator.simulation import provenance
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
 if TYPE_CHECKING:

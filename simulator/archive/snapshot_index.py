@@ -129,23 +129,25 @@ def virtual(
     return _create(group, name, layout)
 
 
+def _root_attributes(manifest: Manifest) -> dict[str, Any]:
+    """The attributes of an openPMD file, and those of the snapshot."""
+    return {
+        "openPMD": "1.1.0",
+        "openPMDextension": np.uint32(0),
+        "basePath": "/data/%T/",
+        "meshesPath": "fields/",
+        "particlesPath": "particles/",
+        "iterationEncoding": "fileBased",
+        "iterationFormat": "%08T",
+        "software": "simulator",
+        "softwareVersion": version_of(),
+        "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+        **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
+    }
+
+
 def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
-    _set(
-        file,
-        {
-            "openPMD": "1.1.0",
-            "openPMDextension": np.uint32(0),
-            "basePath": "/data/%T/",
-            "meshesPath": "fields/",
-            "particlesPath": "particles/",
-            "iterationEncoding": "fileBased",
-            "iterationFormat": "%08T",
-            "software": "simulator",
-            "softwareVersion": version_of(),
-            "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
-            **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
-        },
-    )
+    _set(file, _root_attributes(manifest))
     file["time"] = manifest.time
     iteration = file.create_group(f"data/{manifest.step}")
     dt = manifest.attributes.get("dt", 0.0)

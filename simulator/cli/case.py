@@ -36,10 +36,11 @@ def check_command(args: argparse.Namespace) -> int:
             "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"
         )
     else:
-        from simulator.run.refusals import check_configuration
+        from simulator.run.refusals import check_configuration, check_linear_growth
 
         config = load_config(args.config, args.overrides)
-        check_configuration(config, growth=True)
+        check_configuration(config)
+        check_linear_growth(config)
         print(dump_config(config), end="")
     return 0
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from simulator.cli.parser import arg, command, progress_bar, with_output
+from simulator.cli.parser import arg, command, progress_bar
 from simulator.errors import UserError
 from simulator.words import aligned_lines
 
@@ -32,9 +32,8 @@ def status_command(args: argparse.Namespace) -> int:
         from simulator.config import load_config
 
         asked = build_parser(["run"]).parse_args(["run", *args.folder_of])
-        print(
-            load_config(asked.config, with_output(asked.overrides, asked.output)).output.directory
-        )
+        config = load_config(asked.config, asked.overrides, output=asked.output)
+        print(config.output.directory)
         return 0
     folders = [Path(run) for run in args.runs] or sorted(
         path.parent for path in Path("outputs").glob("*/config.yaml")
@@ -97,7 +96,7 @@ def environment_command(args: argparse.Namespace) -> int:
     and as comments Python, the commit of the checkout and the commands. Of several starts it is that of the last.
 
     example: simulator environment outputs/taylor_green"""
-    from simulator.simulation import provenance
+    from simulator.archive import provenance
 
     start = provenance.read(args.run)
     if not {"started", "versions", "host"} <= start.keys():

@@ -47,16 +47,6 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
 
 
-def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
-    """The overrides, with the value of `--output` in the place of any `output.directory=DIR`."""
-    from simulator.config.overrides import text_override
-
-    if output is None:
-        return list(overrides)
-    others = [override for override in overrides if not override.startswith("output.directory=")]
-    return [*others, text_override("output.directory", output)]
-
-
 Execute = Callable[[argparse.Namespace], int]
 """A function that executes a command and returns the exit code. Its docstring is the description of the command and
 ends with an example."""

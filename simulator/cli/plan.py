@@ -49,20 +49,7 @@ def plan_command(args: argparse.Namespace) -> int:
     from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
 
-    for name, value in (
-        ("--devices", args.devices),
-        ("--nodes", args.nodes),
-        ("--steps", args.steps),
-    ):
-        if value is not None and value < 1:
-            raise UserError(f"{name}: must be at least 1, not {value}")
-    if args.nodes and (args.devices or args.device == "here"):
-        other = (
-            "--devices counts them already"
-            if args.devices
-            else "--device here is one node; name a --device"
-        )
-        raise UserError(f"--nodes: {other}, or leave --nodes out")
+    _check_counts(args)
     config = load_config(args.config, args.overrides)
     devices = args.devices or (None if config.devices.count == "auto" else config.devices.count)
     if args.device == "here":
@@ -91,3 +78,17 @@ def plan_command(args: argparse.Namespace) -> int:
     plan.steps = counted.result()
     print(plan_json(plan) if args.json else "\n".join(lines_of(plan)))
     return 0
+
+
+def _check_counts(args: argparse.Namespace) -> None:
+    counts = {"--devices": args.devices, "--nodes": args.nodes, "--steps": args.steps}
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UserError(f"{name}: must be at least 1, not {value}")
+    if args.nodes and (args.devices or args.device == "here"):
+        other = (
+            "--devices counts them already"
+            if args.devices
+            else "--device here is one node; name a --device"
+        )
+        raise UserError(f"--nodes: {other}, or leave --nodes out")

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from simulator.cli.parser import PROCESSES, arg, command, config_arguments, overrides, with_output
+from simulator.cli.parser import PROCESSES, arg, command, config_arguments, overrides
 from simulator.errors import UserError
 
 
@@ -24,9 +24,8 @@ def run_command(args: argparse.Namespace) -> int:
     from simulator.config import load_config
     from simulator.run.command import allocated, run_config
 
-    overrides = with_output(args.overrides, args.output)
     with allocated(args) as allocation:
-        config = load_config(args.config, overrides)
+        config = load_config(args.config, args.overrides, output=args.output)
         return run_config(config, args, allocation)
 
 
@@ -48,7 +47,6 @@ def resume_command(args: argparse.Namespace) -> int:
     example: simulator resume outputs/taylor_green time.stop=2 --processes 2"""
     from simulator.archive.open_run import open_run
     from simulator.config import load_config
-    from simulator.config.overrides import text_override
     from simulator.run.command import allocated, run_config
 
     with allocated(args) as allocation:
@@ -59,8 +57,9 @@ def resume_command(args: argparse.Namespace) -> int:
                 )
         folder = open_run(args.folder).path.absolute()
         # `absolute` keeps links in the path. Input files need not exist any more, because the run uses its copies.
-        changes = [*args.overrides, text_override("output.directory", str(folder))]
-        config = load_config(folder / "config.yaml", changes, check_files=False)
+        config = load_config(
+            folder / "config.yaml", args.overrides, output=str(folder), check_files=False
+        )
         return run_config(config, args, allocation, allow=args.allow)
 
 
@@ -106,7 +105,7 @@ def submit_command(args: argparse.Namespace) -> int:
     from simulator.run.submit_run import prepare_job, site_settings, submit_job
     from simulator.words import short
 
-    changes = with_output(args.overrides, args.output)
+    changes = list(args.overrides)
     # Resources on the command line become overrides of the `slurm` block, whose checks then apply to them.
     for name in _OPTIONS:
         key = name.replace("-", "_")
@@ -114,7 +113,7 @@ def submit_command(args: argparse.Namespace) -> int:
             changes.append(
                 f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
             )
-    config = load_config(args.config, changes)
+    config = load_config(args.config, changes, output=args.output)
     site = site_settings()
     lines = []
     if device := args.device or config.slurm.device or site.device:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Literal
 
 from simulator.cluster.allocation import Allocation
@@ -33,16 +33,16 @@ def threads_of(threads: Threads, count: int | Literal["auto"], cores: int) -> in
 
 
 @contextlib.contextmanager
-def pool_of(threads: int | None, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+def pool_of(threads: int | None) -> Iterator[None]:
     """JAX's CPU backend, if it starts in this context, gets a pool of `threads` threads; with None
     one for each core."""
-    before = environ.get(POOL)
+    before = os.environ.get(POOL)
     if threads is not None:
-        environ[POOL] = str(threads)
+        os.environ[POOL] = str(threads)
     try:
         yield
     finally:
         if before is not None:
-            environ[POOL] = before
+            os.environ[POOL] = before
         elif threads is not None:
-            del environ[POOL]
+            del os.environ[POOL]

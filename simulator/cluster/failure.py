@@ -231,12 +231,12 @@ _aborting: object = None  # The handler of SIGABRT, which C does not keep alive.
 # Process 0 exits last, so that `srun --kill-on-bad-exit` does not kill the others.
 
 
-def _told_all(allocation: Allocation, patience: float = FIRST_WAITS) -> None:
+def _told_all(allocation: Allocation) -> None:
     """Called by process 0 after it has printed the error: tells the others so, for at most
-    `patience` seconds."""
+    `FIRST_WAITS` seconds."""
     if allocation.port is None or allocation.coordinator is not None:
         return
-    end = time.monotonic() + patience
+    end = time.monotonic() + FIRST_WAITS
     with contextlib.suppress(OSError), socket.create_server(("", allocation.port)) as server:
         for _ in range(allocation.num_processes - 1):
             server.settimeout(max(end - time.monotonic(), 0.01))
@@ -244,17 +244,17 @@ def _told_all(allocation: Allocation, patience: float = FIRST_WAITS) -> None:
                 other.sendall(_token(allocation))
 
 
-def _told_by_first(allocation: Allocation, patience: float = OTHERS_TRY) -> bool:
+def _told_by_first(allocation: Allocation) -> bool:
     """Called by every other process: whether process 0 has printed the error."""
     if allocation.port is None or allocation.coordinator is not None:
         return False
-    end = time.monotonic() + patience
+    end = time.monotonic() + OTHERS_TRY
     token = _token(allocation)
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
             address = (allocation.coordinator_host or "localhost", allocation.port)
-            with socket.create_connection(address, timeout=patience) as first:
-                first.settimeout(patience)
+            with socket.create_connection(address, timeout=OTHERS_TRY) as first:
+                first.settimeout(OTHERS_TRY)
                 with first.makefile("rb") as answer:
                     if answer.read(len(token)) == token:
                         return True

@@ -158,11 +158,11 @@ def plugin_problem(vendor: Vendor) -> str | None:
     return None
 
 
-def cpu_model(root: Path = _ROOT) -> str:
+def cpu_model() -> str:
     """The processor's model and instruction sets in one line; compiled programs depend on both."""
     lines: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        for line in (root / "proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
             lines.setdefault(name.strip(), value.strip())
     model = [lines[key] for key in ("model name", "CPU part", "flags", "Features") if key in lines]

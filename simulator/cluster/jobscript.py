@@ -118,20 +118,11 @@ def script_of_job(  # many parameters: each is a part of the script
     setup: for arrays, shell lines that set `run` (the run folder) and `"$@"` (the arguments). site:
     shell lines for modules and the network. about: comments at the top. Raises UserError if Slurm
     cannot write a log below the folder."""
-    if "\\" in str(folder) or not str(folder).isprintable():
-        bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
-        raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
-    # In the flag `--output` sbatch replaces patterns such as `%j`.
-    log = (
-        Path(str(folder).replace("%", "%%"))
-        / "logs"
-        / ("slurm-%A_%a.out" if array else "slurm-%j.out")
-    )
     flags = [
         f"--job-name={name}",
         *resources.flags(),
         *([f"--array={array}"] if array else []),
-        f"--output={log}",
+        f"--output={_log_of_job(folder, array is not None)}",
         "--open-mode=append",
         "--requeue",
     ]
@@ -142,12 +133,6 @@ def script_of_job(  # many parameters: each is a part of the script
         "# The warning: Slurm signals this script this many seconds before the time limit.",
         f"#SBATCH --signal=B:USR2@{resources.lead}",
     ]
-    if setup is None:
-        arguments = ["$run/config.yaml"] if arguments is None else arguments
-        words = " ".join(
-            f'"{word}"' if word.startswith("$run") else shlex.quote(word) for word in arguments
-        )
-        setup = [f"run={shlex.quote(str(folder))}", f"set -- {words}"]
     lines = [
         "#!/bin/bash",
         *(f"# {line}" for line in about),
@@ -164,10 +149,30 @@ def script_of_job(  # many parameters: each is a part of the script
         "",
         f"max_restarts={max_restarts}",
         f"simulator=({shlex.join(command)})",
-        *setup,
+        *(_setup_of_run(folder, arguments) if setup is None else setup),
         "",
     ]
     return "\n".join(lines) + "\n" + shared_lines("end")
+
+
+def _log_of_job(folder: Path, is_array: bool) -> Path:
+    """The log of a job, with Slurm's patterns for its number. Raises UserError if Slurm cannot write
+    a log below the folder."""
+    if "\\" in str(folder) or not str(folder).isprintable():
+        bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
+        raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
+    name = "slurm-%A_%a.out" if is_array else "slurm-%j.out"
+    # In the flag `--output` sbatch replaces patterns such as `%j`.
+    return Path(str(folder).replace("%", "%%")) / "logs" / name
+
+
+def _setup_of_run(folder: Path, arguments: Sequence[str] | None) -> list[str]:
+    """Shell lines that set `run` and `"$@"` for a job with one run."""
+    arguments = ["$run/config.yaml"] if arguments is None else arguments
+    words = " ".join(
+        f'"{word}"' if word.startswith("$run") else shlex.quote(word) for word in arguments
+    )
+    return [f"run={shlex.quote(str(folder))}", f"set -- {words}"]
 
 
 def shared_lines(part: Literal["begin", "end"]) -> str:

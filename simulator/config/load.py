@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from simulator.config.blocks import OutputSettings
 from simulator.config.messages import mistakes_in
-from simulator.config.overrides import Override, apply_overrides, parse_override
+from simulator.config.overrides import Override, apply_overrides, parse_override, text_override
 from simulator.config.run_config import BLOCKS, Places, RunConfig, named_blocks, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.config.yaml12 import Path as KeyPath
@@ -87,13 +87,16 @@ def load_config(
     path: str | os.PathLike[str],
     overrides: Iterable[str | Override] = (),
     *,
+    output: str | None = None,
     check_files: bool = True,
 ) -> RunConfig:
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
-    `check_files=False` accepts input files that no longer exist (when the record of a finished run
-    is read). Raises UserError with one line per mistake, `file:line: key: what is wrong, what would
-    be right`."""
+    `output`: the run folder, which replaces any `output.directory`. `check_files=False` accepts
+    input files that no longer exist (when the record of a finished run is read). Raises UserError
+    with one line per mistake, `file:line: key: what is wrong, what would be right`."""
+    if output is not None:
+        overrides = [*overrides, text_override("output.directory", output)]
     return ConfigFile(path, check_files=check_files).config(overrides)
 
 

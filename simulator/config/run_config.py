@@ -42,7 +42,7 @@ from simulator.config.blocks import (
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
 from simulator.measure import KINDS, requested
-from simulator.settings import Settings, wrong
+from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
 
@@ -192,23 +192,11 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        names = [force_name(force) for force in self._forces()]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                problem = f"{name} is taken; give each force a name of its own"
-                raise wrong(f"forcing.{index}.name", problem)
-        for index, term in enumerate(self.terms):
-            if term.name in names:
-                problem = f"{term.name} is taken; names of forces and terms have to differ"
-                raise wrong(f"terms.{index}.name", problem)
-            names.append(term.name)
-        names = [p.name for p in self.particles]
+        forces = [force_name(force) for force in self._forces()]
+        check_names_differ("forcing", forces)
+        check_names_differ("terms", [term.name for term in self.terms], forces)
+        check_names_differ("particles", [particles.name for particles in self.particles])
         for index, p in enumerate(self.particles):
-            if p.name in names[:index]:
-                raise wrong(
-                    f"particles.{index}.name",
-                    f"{p.name} is taken; names of particles have to differ",
-                )
             if not p.given():
                 stored = p.count is not None
                 problem = (

@@ -13,7 +13,6 @@ import numpy as np
 
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
-from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.learn.stream import StreamedGroup
@@ -64,10 +63,10 @@ def distance(frames: Frames, reference: Frames, shape: Sequence[int]) -> float:
 class Starts:
     """The initial conditions of the runs of a group, on their own grid."""
 
-    def __init__(self, group: Group, cluster: Cluster | None = None):
+    def __init__(self, group: Group):
         """Raises UserError for runs that cannot be computed on another grid."""
         config = on_one_device(group.runs[0].config)
-        cluster = cluster or connect(config, discover(os.environ))
+        cluster = connect(config, discover(os.environ))
         self._group = StreamedGroup(config, (), cluster, 1, None)
         self.cluster = cluster
         simulation = self._group.simulation

@@ -175,11 +175,7 @@ def cores(
     )
     peaks = peaks[np.argsort(-density[tuple(peaks.T)], kind="stable")] * spacing
     spline = spline_filter(density, 3, mode="grid-wrap")
-    z = np.linspace(-1, 1, 193)[:-1] + 1 / 192  # a Fibonacci lattice on the sphere
-    turn = np.arange(192) * math.pi * (3 - math.sqrt(5))
-    directions = np.stack(
-        [np.sqrt(1 - z**2) * np.cos(turn), np.sqrt(1 - z**2) * np.sin(turn), z], -1
-    )
+    directions = _fibonacci_lattice(192)
     r = np.concatenate([[0], np.geomspace(min(spacing) / 8, min(box) / 2, 160)])
 
     def at(places: np.ndarray) -> np.ndarray:
@@ -223,6 +219,14 @@ def cores(
         for name in (radius, mass):
             columns[name] = np.where(resolved, columns[name], np.nan)
     return {"id": np.arange(len(rows)), **columns}
+
+
+def _fibonacci_lattice(count: int) -> np.ndarray:
+    """Unit vectors (count, 3), evenly over the sphere."""
+    z = np.linspace(-1, 1, count + 1)[:-1] + 1 / count
+    turn = np.arange(count) * math.pi * (3 - math.sqrt(5))
+    radius = np.sqrt(1 - z**2)
+    return np.stack([radius * np.cos(turn), radius * np.sin(turn), z], -1)
 
 
 def virial_overdensity(matter: float) -> float:

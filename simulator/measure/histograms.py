@@ -181,21 +181,7 @@ class JointHistograms(Kind):
     Settings = JointHistogramSettings
 
     def measured(self, subject: Subject, settings: JointHistogramSettings) -> Measured:
-        for number, pair in enumerate(settings.pairs):
-            if pair in settings.pairs[:number] or pair[0] == pair[1]:
-                raise Unsupported(
-                    f"{pair[0]}, {pair[1]} repeats a name or a pair", key=f"pairs.{number}"
-                )
-            for name in pair:
-                if name in INVARIANTS:
-                    check_flow(subject)
-                    if subject.transform.grid.planar:
-                        raise Unsupported(
-                            "Q and R are invariants of gradients in three dimensions; name scalar fields",
-                            "pairs",
-                        )
-                else:
-                    check_scalar(name, subject, key=f"pairs.{number}")
+        _check_pairs(subject, settings.pairs)
         model = subject.model
         transform = subject.model.transform
         physical = subject.model.transform.physical
@@ -249,12 +235,38 @@ class JointHistograms(Kind):
             return row
 
         centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
-        variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
-        variables |= {f"{b}_given_{a}": ("first",) for a, b in pairs}
-        variables |= {f"{a}_given_{b}": ("second",) for a, b in pairs}
-        variables |= {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
+        coordinates = {"first": centres, "second": centres}
         attributes = {"pairs": [f"{a} {b}" for a, b in pairs]}
-        return Measured({"first": centres, "second": centres}, variables, compute, attributes)
+        return Measured(coordinates, _joint_variables(pairs, names), compute, attributes)
+
+
+def _check_pairs(subject: Subject, pairs: Sequence[tuple[str, str]]) -> None:
+    """Refuses a repeated pair, and quantities that the model does not have."""
+    for number, pair in enumerate(pairs):
+        if pair in pairs[:number] or pair[0] == pair[1]:
+            raise Unsupported(
+                f"{pair[0]}, {pair[1]} repeats a name or a pair", key=f"pairs.{number}"
+            )
+        for name in pair:
+            if name not in INVARIANTS:
+                check_scalar(name, subject, key=f"pairs.{number}")
+                continue
+            check_flow(subject)
+            if subject.transform.grid.planar:
+                raise Unsupported(
+                    "Q and R are invariants of gradients in three dimensions; name scalar fields",
+                    "pairs",
+                )
+
+
+def _joint_variables(
+    pairs: Sequence[tuple[str, str]], names: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """The variables of the series, with their dimensions."""
+    variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
+    variables |= {f"{b}_given_{a}": ("first",) for a, b in pairs}
+    variables |= {f"{a}_given_{b}": ("second",) for a, b in pairs}
+    return variables | {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
 
 
 INVARIANTS = ("Q", "R")

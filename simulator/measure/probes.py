@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Annotated, Literal, Self
 
@@ -23,7 +24,7 @@ from simulator.measure.kind import (
     distinct,
 )
 from simulator.physics import models
-from simulator.settings import Real, Settings, wrong
+from simulator.settings import Real, Settings, check_names_differ, wrong
 
 Position = Annotated[tuple[Real, ...], Field(min_length=2, max_length=3)]
 MOST_POINTS = 1000
@@ -51,12 +52,7 @@ class ProbeSettings(SeriesCadence):
     def _somewhere(self) -> Self:
         if not (self.points or self.lines):
             raise wrong("", "has no place to probe; give points or lines")
-        names = [line.name for line in self.lines]
-        for index, name in enumerate(names):
-            if name in names[:index] or name in TAKEN:
-                raise wrong(
-                    f"lines.{index}.name", f"{name} is taken; names of lines have to differ"
-                )
+        check_names_differ("lines", [line.name for line in self.lines], TAKEN)
         return self
 
 
@@ -128,6 +124,11 @@ def values_at(
     return jnp.einsum(values, operand, [*operand[:lead], 20, 21, 22]).real
 
 
+def _variables_of(model: models.Equation, name: str) -> list[str]:
+    """The names of the components of a vector, or of a scalar."""
+    return [f"{name}_{c}" for c in model.fields[name].components] or [name]
+
+
 def probes(
     model: models.Equation,
     names: Sequence[str],
@@ -154,8 +155,9 @@ def probes(
     called = {name: f"{name}_{grid.names[line.axis]}" for name, line in lines.items()}
 
     def named(name: str, values: jax.Array, before: str = "") -> dict[str, jax.Array]:
-        components = model.fields[name].components
-        row = {f"{name}_{c}": values[i] for i, c in enumerate(components)} or {name: values}
+        vector = model.fields[name].components
+        parts = jnp.unstack(values) if vector else [values]
+        row = dict(zip(_variables_of(model, name), parts, strict=True))
         return {before + n: lax.with_sharding_constraint(v, replicated) for n, v in row.items()}
 
     def compute(state: models.State) -> dict[str, jax.Array]:
@@ -181,11 +183,10 @@ def probes(
         return row
 
     variables: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        components = model.fields[name].components
-        components_of = [f"{name}_{c}" for c in components] or [name]
-        variables |= {n: ("point",) for n in components_of if len(points)}
-        variables |= {f"{key}/{n}": (called[key],) for key in lines for n in components_of}
+    for n in chain.from_iterable(_variables_of(model, name) for name in names):
+        if len(points):
+            variables[n] = ("point",)
+        variables |= {f"{key}/{n}": (axis,) for key, axis in called.items()}
     attributes = {f"{key}_through": list(grid.seen(line.through)) for key, line in lines.items()}
     where = {
         seen: ("point", np.asarray(placed[:, AXES.index(axis)]))

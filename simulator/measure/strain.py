@@ -1,5 +1,6 @@
 """Probability densities in the eigenframe of the rate of strain: strain.h5."""
 
+from collections.abc import Sequence
 from functools import reduce
 from itertools import product
 from math import sqrt
@@ -18,7 +19,8 @@ from simulator.measure.transfer import check_flow
 from simulator.physics import models
 from simulator.physics.models.observables.velocity_fields import strain_rate
 from simulator.settings import Points, Ratio
-from simulator.spectral import operators
+from simulator.spectral import Layout, operators
+from simulator.spectral.arrays import SpectralVector
 from simulator.spectral.program import Program
 
 
@@ -69,16 +71,10 @@ class Strain(Kind):
         vectors += [f"{name}_gradient" for name in scalars]
         program = _counting(transform, len(vectors), bins, reach)
 
-        def modes(fields: models.Fields) -> list[jax.Array]:
-            directions = [operators.curl(layout, fields["velocity"])]
-            if "magnetic" in components:
-                directions.append(fields["magnetic"])
-            return directions + [operators.gradient(layout, fields[name]) for name in scalars]
-
         def compute(state: models.State) -> dict[str, jax.Array]:
             fields = state.fields
             s = strain_rate(layout, fields["velocity"])
-            directions = modes(fields)
+            directions = _directions(layout, fields, scalars)
             squares = layout.inner(s, s)
             rms = jnp.sqrt(squares[:3].sum() + 2 * squares[3:].sum())
             lengths = [jnp.sqrt(layout.inner(v, v).sum()) for v in directions]
@@ -107,22 +103,32 @@ class Strain(Kind):
             return row | {"strain_product": rms**3 * means[6]}
 
         middles = (np.arange(bins) + 0.5) / bins
-        variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES} | {
-            "s_star": ("shape",)
-        }
-        variables |= {f"{name}_{e}": ("cosine",) for name in vectors for e in EIGENVALUES}
-        numbers = (
-            "strain_rms",
-            *(f"{e}_mean" for e in EIGENVALUES),
-            *(f"stretching_{e}" for e in EIGENVALUES),
-        )
-        variables |= dict.fromkeys((*numbers, "strain_product"), ())
         coordinates = {
             "rate": reach * (2 * middles - 1),
             "shape": 2 * middles - 1,
             "cosine": middles,
         }
-        return Measured(coordinates, variables, compute, {"vectors": vectors})
+        return Measured(coordinates, _variables(vectors), compute, {"vectors": vectors})
+
+
+def _directions(
+    layout: Layout, fields: models.Fields, scalars: Sequence[str]
+) -> list[SpectralVector]:
+    """The vectors whose alignment is measured: vorticity, magnetic field, gradients of scalars."""
+    directions = [operators.curl(layout, fields["velocity"])]
+    if "magnetic" in fields:
+        directions.append(fields["magnetic"])
+    return directions + [operators.gradient(layout, fields[name]) for name in scalars]
+
+
+def _variables(vectors: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The variables of the series, with their dimensions."""
+    variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES}
+    variables["s_star"] = ("shape",)
+    variables |= {f"{name}_{e}": ("cosine",) for name in vectors for e in EIGENVALUES}
+    means = [f"{e}_mean" for e in EIGENVALUES]
+    stretching = [f"stretching_{e}" for e in EIGENVALUES]
+    return variables | dict.fromkeys(["strain_rms", *means, *stretching, "strain_product"], ())
 
 
 EIGENVALUES = ("alpha", "beta", "gamma")

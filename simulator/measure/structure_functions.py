@@ -1,7 +1,7 @@
 """Moments of velocity increments: structure_functions.h5."""
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Annotated
 
@@ -59,7 +59,6 @@ class StructureFunctions(Kind):
         if settings.mixed:
             known = [n for n, lead in model.shapes.items() if not lead or n == "magnetic"]
             mixed = known if "velocity" in model.fields else []
-        layout = transform.layout
         axes = transform.grid.axes
         magnetic = mixed is not None and "magnetic" in mixed
         products = (
@@ -69,7 +68,7 @@ class StructureFunctions(Kind):
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             fields = {
-                "velocity": model.velocity(state.fields),
+                "velocity": model.variables.velocity(model, state.fields),
                 **{name: state.fields[name] for name in mixed or ()},
             }
             rows: dict[str, list[jax.Array]] = {}
@@ -78,23 +77,7 @@ class StructureFunctions(Kind):
                 if means:  # The loops exchange data and therefore run one after another (see `spectral.collectives`).
                     last = next(iter(means.values()))
                     fields = {name: after(f, last) for name, f in fields.items()}
-
-                def at(
-                    r: jax.Array, axis: str = axis, fields: dict[str, jax.Array] = fields
-                ) -> dict[str, jax.Array]:
-                    x, y, z = (r if a == axis else 0.0 for a in AXES)
-                    moved = {
-                        name: operators.translate(layout, f, (x, y, z))
-                        for name, f in fields.items()
-                    }
-                    increments = {
-                        name: layout.constrain(moved[name] - f) for name, f in fields.items()
-                    }
-                    return transform.evaluate(
-                        increments,
-                        lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products)),
-                    ).means
-
+                at = partial(_moments_at, transform, fields, axis, orders, products)
                 means = lax.map(at, jnp.asarray(separations, jnp.float64))
                 others = [i for i in range(len(axes)) if i != e]
                 for p in orders:
@@ -110,6 +93,24 @@ class StructureFunctions(Kind):
         return Measured(
             {"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute
         )
+
+
+def _moments_at(
+    transform: spectral.Transform,
+    fields: dict[str, jax.Array],
+    axis: str,
+    orders: Sequence[int],
+    products: Sequence[str],
+    r: jax.Array,
+) -> dict[str, jax.Array]:
+    """The `_moments` of the increments of the fields over the separation `r` along an axis."""
+    layout = transform.layout
+    x, y, z = (r if a == axis else 0.0 for a in AXES)
+    moved = {name: operators.translate(layout, f, (x, y, z)) for name, f in fields.items()}
+    increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
+    return transform.evaluate(
+        increments, lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products))
+    ).means
 
 
 def default_separations(grid: spectral.Grid) -> tuple[float, ...]:

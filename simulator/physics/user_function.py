@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.typing import DTypeLike
 
 from simulator.errors import UserError
 from simulator.spectral import Grid, Transform
@@ -103,6 +105,46 @@ class UserFunction:
         line = lines[-1] if lines else self.line
         place = f"{self.path}:{line}" if line else self.path
         return UserError(f"{self.key}{place}: {self.name}: {problem}")
+
+    def values(
+        self,
+        result: Any,
+        lead: tuple[int, ...],
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        name: str = "its result",
+    ) -> jax.Array:
+        """A result, or the part `name` of one, as an array (*lead, *shape). Raises UserError for
+        values of another shape, and for complex ones unless `dtype` is complex."""
+        try:
+            if lead:
+                if len(result) != lead[0]:
+                    raise ValueError(f"{lead[0]} components are needed, not {len(result)}")
+                result = jnp.stack([jnp.broadcast_to(jnp.asarray(v), shape) for v in result])
+            array = jnp.broadcast_to(jnp.asarray(result), (*lead, *shape))
+        except (TypeError, ValueError) as error:
+            raise self.refused(f"{name}: {error}") from None
+        if jnp.iscomplexobj(array) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            raise self.refused(f"{name} is complex; real values are needed")
+        return array.astype(dtype)
+
+    def by_field(
+        self,
+        result: Any,
+        leads: Mapping[str, tuple[int, ...]],
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        what: str,
+    ) -> dict[str, jax.Array]:
+        """A result by field as arrays (*leads[name], *shape). Raises UserError for another result,
+        and for a field that is not in `leads`; `what`: the result in words."""
+        if not isinstance(result, Mapping) or not result:
+            raise self.refused(f"a dict of {what} by field is needed, not {result!r}")
+        if unknown := [name for name in result if name not in leads]:
+            raise self.refused(
+                f"returned {unknown[0]!r}; {what} of {', '.join(leads)} are possible"
+            )
+        return {n: self.values(v, leads[n], shape, dtype, n) for n, v in result.items()}
 
     def check_pointwise(self, traced: ClosedJaxpr, advice: str) -> None:
         """Raises UserError if the function, `traced` on a block of `POINTS`, uses values at several

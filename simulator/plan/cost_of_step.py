@@ -221,20 +221,7 @@ def measure_step(
     precision per grid point of the device the state (`resident`) and `temporary`. `exchanges`: number
     and sent bytes of the all-to-alls of one device, 0 if the backend does not report them."""
     cluster = simulation.cluster
-    # A program with a unique name is in no cache at its first compilation, but in the cache at the
-    # second.
-    name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
-
-    def recompile() -> None:
-        jax.clear_caches()  # so that tracing is part of the measured time
-        simulation.compiled_loop(name)
-
-    def row() -> None:
-        simulation.nonfinite()
-        jax.device_get(simulation.diagnostics(simulation.state))
-
-    cold = _seconds(recompile)
-    cached = _seconds(recompile)
+    cold, cached = _compilations(simulation)
     taken = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     one_step = partial(_seconds_per_step, simulation, compiled)
     one_step(1)
@@ -243,7 +230,7 @@ def measure_step(
     def calls(alone: Callable[..., Any], counts: Counter[Any]) -> list[Callable[[], float]]:
         return [_repeated(*alone(what), times=n * steps) for what, n in counts.items()]
 
-    contenders = [partial(one_step, steps), lambda: _seconds(row)]
+    contenders = [partial(one_step, steps), lambda: _seconds(partial(_row, simulation))]
     contenders += [*calls(part_alone, taken.parts), *calls(exchange_alone, taken.exchanges)]
     rounds, rows, *alone = timed_in_rounds(contenders, seconds, cluster.broadcast)
     counts = *taken.parts.values(), *taken.exchanges.values()
@@ -275,6 +262,26 @@ def measure_step(
         "limits": transform_limits(simulation, taken.parts, cluster.broadcast),
         "rounds": rounds,
     }
+
+
+def _compilations(simulation: Simulation) -> tuple[float, float]:
+    """Seconds to trace and compile the loop, without and with the compile cache."""
+    # A program with a unique name is in no cache at its first compilation, but in the cache at the
+    # second.
+    name = f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}"
+    name = simulation.cluster.broadcast(name)
+
+    def recompile() -> None:
+        jax.clear_caches()  # so that tracing is part of the measured time
+        simulation.compiled_loop(name)
+
+    return _seconds(recompile), _seconds(recompile)
+
+
+def _row(simulation: Simulation) -> None:
+    """Computes a row of diagnostics, and whether the fields are finite."""
+    simulation.nonfinite()
+    jax.device_get(simulation.diagnostics(simulation.state))
 
 
 def _seconds(call: Callable[[], Any]) -> float:

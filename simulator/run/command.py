@@ -94,8 +94,9 @@ def _one_process(
     spent: Stopwatch,
     overwritten: bool,
 ) -> int:
+    from simulator.archive.provenance import earlier_choice
     from simulator.archive.stored_state import RunInputs
-    from simulator.cluster.failure import describe, to_log_file
+    from simulator.cluster.failure import describe
     from simulator.run.execute import execute
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
@@ -106,15 +107,13 @@ def _one_process(
     name = describe(allocation.process_id, allocation.num_processes)
     flags = SignalFlags(within=config.run.stop_within, name=name)
     log = RunLog(quiet=allocation.process_id > 0)
+    earlier = earlier_choice(config)
     cluster = connect(config, allocation, folder)
     with flags as signals:
         inputs = RunInputs(None if overwritten else folder / "inputs")
-        simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
-
-        def claimed() -> None:
-            if cluster.num_processes > 1:
-                to_log_file(folder / "logs", cluster.process_id, cluster.num_processes)
-
-        code = execute(simulation, choices, log, signals, claimed, spent)
+        simulation = Simulation(
+            config, cluster=cluster, inputs=inputs, report=log.say, earlier=earlier
+        )
+        code = execute(simulation, choices, log, signals, spent, logs=True)
     cluster.close()
     return code

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from simulator.archive import provenance
 from simulator.archive.ledger import Ledger
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.run_state import RunState, percent, read_state, write_state
@@ -20,7 +21,7 @@ from simulator.archive.run_writer import Output
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Writer
-from simulator.cluster.failure import Watchdog, describe
+from simulator.cluster.failure import Watchdog, describe, to_log_file
 from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
@@ -41,7 +42,6 @@ from simulator.run.refusals import check_memory, check_messages, decision_of
 from simulator.run.run_status import job_of, waiting_job
 from simulator.run.schedule import Moment
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
-from simulator.simulation import provenance
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Compilable, Compiling
 from simulator.simulation.simulation import Simulation
@@ -56,22 +56,22 @@ def execute(
     choices: Choices = USUAL,
     log: RunLog | None = None,
     signals: SignalFlags | None = None,
-    claimed: Callable[[], object] = lambda: None,
     spent: Stopwatch | None = None,
+    logs: bool = False,
 ) -> int:
     """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped
     early.
 
     `signals`: the caller's signal flags; by default this function installs flags while the run goes
-    on. `claimed` is called when process 0 holds the folder, so that the caller may write there too.
-    `spent` has counted the time since the program began, for the summary at the end.
+    on. `spent` has counted the time since the program began, for the summary at the end. `logs`: of
+    several processes each writes its messages to a file of its own in RUN/logs.
 
     Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder
     is refused, before anything is written, and RunFailure if the run fails."""
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
     run = _Run(simulation, choices, log, signals, spent or Stopwatch())
-    return run.all_agree(claimed)
+    return run.all_agree(logs and cluster.num_processes > 1)
 
 
 class _Run:
@@ -98,7 +98,7 @@ class _Run:
         self.spent = spent
         self.compiling = Compiling(together=self.cluster.num_processes == 1)
 
-    def all_agree(self, claimed: Callable[[], object]) -> int:
+    def all_agree(self, logs: bool) -> int:
         decision = self._decision(self._look)
         decision.raise_if_refused()
         if decision.action is not Action.FINISHED:
@@ -123,7 +123,10 @@ class _Run:
         if decision.action is Action.CONTINUE:
             self.state_file.continues()
         try:
-            claimed()
+            if logs:
+                to_log_file(
+                    self.folder / "logs", self.cluster.process_id, self.cluster.num_processes
+                )
             return self._locked(decision)
         except (RunFailure, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
             memory = out_of_memory(error)
@@ -172,15 +175,7 @@ class _Run:
 
     def _locked(self, decision: Decision) -> int:
         name = describe(self.cluster.process_id, self.cluster.num_processes)
-        chosen: Path | None = None
-        if decision.action is Action.CONTINUE:
-            checkpoint = self.cluster.together(
-                lambda: find_start(self.config, self.choices, self.log)
-            )
-            chosen = Path(checkpoint) if checkpoint else None
-            if chosen is None:
-                with self.spent.on("initial condition"):
-                    self.simulation.check_start()
+        chosen = self._checkpoint() if decision.action is Action.CONTINUE else None
         self.cluster.together(self._prepare)
         schedule = take_up(self.simulation, chosen)
         writer = Writer(
@@ -239,6 +234,15 @@ class _Run:
             with self.spent.on("waiting for files"):
                 writer.close()
         return self._ended(outcome)
+
+    def _checkpoint(self) -> Path | None:
+        """The checkpoint from which the run continues; None if it begins anew."""
+        checkpoint = self.cluster.together(lambda: find_start(self.config, self.choices, self.log))
+        if checkpoint:
+            return Path(checkpoint)
+        with self.spent.on("initial condition"):
+            self.simulation.check_start()
+        return None
 
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)

@@ -112,6 +112,14 @@ class Decision:
             raise UserError(*self.lines)
 
 
+_ENDED = {
+    "running": "was cut off",
+    "stopped": "was stopped",
+    "failed": "failed",
+    "finished": "was finished",
+}
+
+
 def decide(
     path: Path,
     content: FolderContent,
@@ -155,16 +163,10 @@ def decide(
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
         line = f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again"
         return Decision(Action.FINISHED, (line,))
-    how = {
-        "running": "was cut off",
-        "stopped": "was stopped",
-        "failed": "failed",
-        "finished": "was finished",
-    }
     was = "an unfinished run"
     if state is not None:
         reason = f" ({state.reason})" if state.reason else ""
-        was = f"a run that {how[state.state]} at t = {state.time:g}, step {state.step}{reason}"
+        was = f"a run that {_ENDED[state.state]} at t = {state.time:g}, step {state.step}{reason}"
     return Decision(Action.CONTINUE, (*lines, f"{path}: continuing {was}"))
 
 

@@ -111,12 +111,7 @@ class RunLock:
             raise
         finally:
             beside.unlink(missing_ok=True)
-        now = (folder / LOCK).stat().st_mtime
-        # by starts that were killed while they tried to take the lock
-        for left in folder.glob(f"{_BESIDE}*"):
-            with contextlib.suppress(FileNotFoundError):
-                if now - left.stat().st_mtime > stale_after:
-                    left.unlink()
+        _remove_abandoned(folder, stale_after)
         return cls(path, mine, descriptor, takeover, renew_every, say)
 
     def still_mine(self) -> bool:
@@ -198,6 +193,15 @@ def _changes(path: Path, seconds: float) -> bool:
         if version() != before:
             return True
     return False
+
+
+def _remove_abandoned(folder: Path, stale_after: float) -> None:
+    """Removes the files of starts that were killed while they tried to take the lock."""
+    now = (folder / LOCK).stat().st_mtime
+    for left in folder.glob(f"{_BESIDE}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if now - left.stat().st_mtime > stale_after:
+                left.unlink()
 
 
 def _appear(beside: Path, path: Path) -> bool:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 
@@ -18,7 +18,7 @@ class LastingConsole(Console):
     lost connection) or its disk is full, further lines are dropped and the run goes on; RUN/run.log
     has all lines."""
 
-    def __init__(self, file: TextIO | None = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         # In a notebook rich would otherwise make a display of each line.
         options = {
             "highlight": False,
@@ -26,7 +26,7 @@ class LastingConsole(Console):
             "markup": False,
             "force_jupyter": False,
         } | options
-        super().__init__(file=file or sys.stdout, **options)
+        super().__init__(file=sys.stdout, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from simulator.archive import provenance
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit, Ledger, lost_or_altered
 from simulator.archive.manifest import clean_leftovers, committed, remove
@@ -23,7 +24,6 @@ from simulator.files import Journal, remove_temporaries, replace_file
 from simulator.run.folder import Choices, RunFolder, check_restored
 from simulator.run.log import RunLog
 from simulator.run.schedule import Moment, Schedule, events
-from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described

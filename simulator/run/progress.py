@@ -49,14 +49,12 @@ class Progress:
         background: Background | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        line_every: float = LINE_EVERY,
     ) -> None:
         self._log = log
         self._start = start
         self._stop = stop
         self._max_steps = max_steps
         self._clock = clock
-        self._line_every = line_every
         self._background = background
         self._seen: deque[tuple[float, int, float]] = deque()
         self._last_line = clock()
@@ -89,7 +87,7 @@ class Progress:
             self._shown(fraction, words)
         elif self._bar is not None:
             self._bar.update(self._task, completed=fraction, words=words)
-        elif now - self._last_line >= self._line_every:
+        elif now - self._last_line >= LINE_EVERY:
             self._last_line = now
             self._log.say(f"{100 * fraction:3.0f} %  {words}")
 

@@ -6,7 +6,7 @@ initial state at rest, are left to the run."""
 
 import contextlib
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from simulator.archive.run_state import CONFIG
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
+from simulator.physics.models import MODELS
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
@@ -44,25 +45,23 @@ from simulator.spectral.layout import PhysicalLayout
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
-# The largest number of modes of a field whose linear term is evaluated on a login node.
-FEW = 1 << 24
+# The largest grid whose linear term is evaluated on a login node.
+MOST_POINTS = 1 << 26
 
 
 def may_run(
     config: RunConfig,
     processes: int = 1,
     choices: Choices = USUAL,
-    *,
-    growth: bool = False,
 ) -> Decision:
     """Whether `run` would start or continue the run, or find it finished. Raises UserError, with
     the place, if `run` would refuse the folder, or the configuration on any devices. Needs no
-    device and writes nothing. For `growth` see `check_configuration`."""
+    device and writes nothing."""
     decision = decision_of(config, choices)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
         copies = None if decision.clear else Path(config.output.directory) / "inputs"
-        check_configuration(config, processes, copies, growth)
+        check_configuration(config, processes, copies)
     return decision
 
 
@@ -91,41 +90,38 @@ def check_configuration(
     config: RunConfig,
     processes: int = 1,
     copies: Path | None = None,
-    growth: bool = False,
-    whole: bool = True,
 ) -> None:
     """Raises UserError, with the place, if `run` would refuse the configuration on any devices.
 
-    `copies` is the folder with a continued run's copies of its input files. `growth`: also raises
-    UserError if a user's equation has modes that grow too fast for the fixed dt. This check
-    computes the linear term on a virtual CPU device; it is for commands that start no run, because
-    a run makes the same check before it makes its folder. Without `whole` output and initial
-    condition are not checked."""
+    `copies` is the folder with a continued run's copies of its input files."""
     count = config.devices.count
-    fft = config.fft
     check_devices(config, count, processes)
     simulation = paper_simulation(
         config,
-        count if count != "auto" and fft.backend == NAME else 1,
+        count if count != "auto" and config.fft.backend == NAME else 1,
         inputs=_InputsOnPaper(copies),
     )
-    if not whole:
-        return
     measured_series(simulation)
     if copies is not None and committed(copies.parent / "checkpoints"):
         return  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
-    few = int(np.prod(simulation.transform.layout.valid)) <= FEW
-    if (
-        growth
-        and few
-        and simulation.model.linear_growth.unknown
-        and simulation.time_step.fixed is not None
-    ):
-        simulation = paper_simulation(config, virtual_devices()[:1], inputs=simulation.inputs)
-        check_growth(config, simulation.model, simulation.time_step)
+
+
+def check_linear_growth(config: RunConfig, copies: Path | None = None) -> None:
+    """Raises UserError if a user's equation has modes that grow too fast for the fixed dt, on grids
+    that are not too large for a login node.
+
+    Computes the linear term on a virtual CPU device. It is for commands that start no run, because
+    a run makes the same check before it makes its folder. `copies` as in `check_configuration`."""
+    if config.time.dt is None or MODELS[config.model.kind].decays:
+        return
+    if prod(config.grid.shape) > MOST_POINTS:
+        return
+    devices = virtual_devices()[:1]
+    simulation = paper_simulation(config, devices, inputs=_InputsOnPaper(copies))
+    check_growth(config, simulation.model, simulation.time_step)
 
 
 def check_memory(simulation: Simulation) -> None:

@@ -2,6 +2,7 @@
 configuration."""
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import picture
+from simulator.archive.provenance import earlier_choice
 from simulator.archive.stored_state import RunInputs
+from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.load import make_config
@@ -19,6 +22,7 @@ from simulator.physics.models import outputs
 from simulator.physics.models.equation import Equation
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
+from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Report, Simulation
 from simulator.words import Shown
 
@@ -64,7 +68,14 @@ class RunnableSimulation(Shown, Simulation):
             )
         if config is None:
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})
-        super().__init__(config, cluster=cluster, inputs=inputs, report=report, members=members)
+        super().__init__(
+            config,
+            cluster=cluster or connect(config, discover(os.environ), members=members),
+            inputs=inputs,
+            report=report,
+            members=members,
+            earlier=earlier_choice(config),
+        )
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
         """Calls `function(fields, time)` every `interval` of simulation time during `run`. The

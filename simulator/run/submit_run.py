@@ -18,7 +18,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.folder import Action, FolderContent, RunFolder
 from simulator.run.progress import program
-from simulator.run.refusals import may_run
+from simulator.run.refusals import check_linear_growth, may_run
 from simulator.run.run_status import look_at, remember_job
 
 SCRIPT = "job.sbatch"
@@ -41,10 +41,10 @@ class PreparedJob:
     script."""
 
 
-def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
+def site_settings() -> SlurmSettings:
     """The user's slurm.yaml, which has the defaults of every block `slurm`; empty if the file does
     not exist. Raises UserError, with the line, for mistakes in the file."""
-    base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "simulator" / "slurm.yaml"
     return read_settings(path, SlurmSettings)[0] if path.exists() else SlurmSettings()
 
@@ -53,9 +53,10 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     """The job script of a run. Raises UserError if `run` would refuse the configuration or the
     folder, or if a job or process is already computing the run."""
     folder = Path(config.output.directory)
-    decision = may_run(config, growth=True)
+    decision = may_run(config)
     if decision.action is Action.FINISHED:
         return PreparedJob(folder, None, decision.lines)
+    check_linear_growth(config, folder / "inputs")
     status = look_at(folder, datetime.now().astimezone())
     if status.job_lives:
         assert status.job_state is not None

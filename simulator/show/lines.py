@@ -135,11 +135,9 @@ def plotted(
     return result, axes, drawn(axes, curves, log, empty)
 
 
-def drawn_rows(
-    series: SeriesReader, labels: style.Labels = style.PLAIN, most: int = MOST_CURVES
-) -> Iterator[tuple[int, Any, str]]:
+def drawn_rows(series: SeriesReader, labels: style.Labels) -> Iterator[tuple[int, Any, str]]:
     """The rows to draw, each with its colour and its time as text."""
-    rows = labels.rows(series.time, most)
+    rows = labels.rows(series.time, MOST_CURVES)
     for row, colour in zip(rows, style.sequence_colours(len(rows)), strict=True):
         yield row, colour, labels.moment(series.time[row])
 

@@ -109,11 +109,7 @@ def movie(  # many parameters: the options of `simulator movie`
     try:
         target.parent.mkdir(exist_ok=True)
         if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-            for old in keep.glob("frame_*.png"):  # frames of an earlier, longer movie
-                old.unlink()
-            for old in keep.glob(f"{TEMPORARY}frame_*.png-*"):  # of a movie that was killed
-                old.unlink()
+            _make_frames_folder(keep)
         with matplotlib.rc_context(context), _replacing(target) as file:
             if field is None:
                 picture = _Volume(shown, labels)
@@ -127,14 +123,23 @@ def movie(  # many parameters: the options of `simulator movie`
             else:
                 _write_gif(picture.figure, each, file, fps)
     except subprocess.CalledProcessError as error:
-        said = (
-            error.stderr.decode(errors="replace")
-            if isinstance(error.stderr, bytes)
-            else str(error.stderr or "")
-        )
-        last = (said.strip().splitlines() or ["it says nothing"])[-1]
-        raise RunFailure(f"{target}: ffmpeg failed: {last}") from None
+        raise RunFailure(f"{target}: ffmpeg failed: {_last_line(error)}") from None
     return Movie(target, len(shown), shown.source, note)
+
+
+def _make_frames_folder(folder: Path) -> None:
+    """Makes a folder for frames, or empties it of the frames of an earlier movie."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("frame_*.png", f"{TEMPORARY}frame_*.png-*"):  # the latter of a killed movie
+        for old in folder.glob(pattern):
+            old.unlink()
+
+
+def _last_line(error: subprocess.CalledProcessError) -> str:
+    """The last line that the failed process has written to stderr."""
+    said = error.stderr or ""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
 
 
 @contextmanager

@@ -115,19 +115,17 @@ def free_bytes(cluster: Cluster) -> int | None:
     return free // (max(cluster.allocation.local_processes, 1) * len(cluster.local_devices))
 
 
-def _free_host_bytes(root: Path = Path("/")) -> int | None:
+def _free_host_bytes() -> int | None:
     """Available memory of this host, or of the control group if that is less."""
     available: list[int] = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = (root / "proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text().splitlines()
         available.append(
             1024 * int(next(x for x in lines if x.startswith("MemAvailable")).split()[1])
         )
     for limit, used in _LIMITS:
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
-            available.append(
-                int((root / limit[1:]).read_text()) - int((root / used[1:]).read_text())
-            )
+            available.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
     return min(available, default=None)
 
 
@@ -157,7 +155,8 @@ def bytes_of(tree: Tree) -> int:
 
 def free_everywhere(cluster: Cluster) -> int | None:
     """The smallest `free_bytes` of all processes, on every process."""
-    return min((f for f in cluster.gather(free_bytes(cluster)) if f is not None), default=None)
+    own = free_bytes(cluster)
+    return min((free for free in cluster.gather(own) if free is not None), default=None)
 
 
 def words(count: float, config: RunConfig, points: int, devices: int) -> float:

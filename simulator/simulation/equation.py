@@ -40,14 +40,15 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
         raise config.error(
             "grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}"
         )
-    if config.terms:
-        model.extend([_term(config, model, inputs, index) for index in range(len(config.terms))])
     if kind.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
     if model.sheared is not None:
         check_sheared(config)
     choose_waves(config, model)
+    if config.terms:
+        terms = [_term(config, model, inputs, index) for index in range(len(config.terms))]
+        model.extension.add(model, terms)
     model.linear_growth.settle()
     if isinstance(largest := model.linear_growth.largest, float) and not isfinite(largest):
         problem = "linear and waves have to be finite for all modes"

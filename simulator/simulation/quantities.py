@@ -86,7 +86,9 @@ def velocity_rate(system: System, state: State) -> SpectralVector:
     """The partial derivative of the velocity with respect to time (length/time^2)."""
     model = with_arrays(system.model, state.memory.terms)
     accelerations = system.accelerations(state.fields, state.time, state.memory)
-    explicit, _ = tendency(linearized(model, state.fields), state.fields, state.time, accelerations)
+    explicit, _ = tendency(
+        linearized(model, state.fields), state.fields, state.time, accelerations, limited=False
+    )
     return explicit["velocity"] + linear_rates(model, state.fields)["velocity"]
 
 

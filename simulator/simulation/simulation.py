@@ -1,6 +1,5 @@
 """A configured simulation: its devices, transform, model and state, without the files of a run."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.measure.python_series import PhysicalFields
@@ -29,7 +27,6 @@ from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import (
     Axes,
     Placement,
-    connect,
     place,
     stack_members,
     together,
@@ -43,8 +40,8 @@ Report = Callable[[str], None]
 
 
 class Simulation:
-    """A configuration on the available devices; `simulator.Simulation` can also run it, with all
-    output.
+    """A configuration on the devices of a cluster; `simulator.Simulation` takes the available devices
+    and can also run it, with all output.
 
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
         simulation.state                      # the spectral state, a pytree of sharded jax arrays
@@ -52,7 +49,7 @@ class Simulation:
         step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
 
     With `members=M` the devices are divided into M equal parts, on each of which the grid is
-    distributed: see `together`.
+    distributed: see `together`. `earlier`: the transform that an earlier start of the run chose.
 
     Raises UserError if configuration and devices are incompatible."""
 
@@ -60,18 +57,20 @@ class Simulation:
         self,
         config: RunConfig,
         *,
-        cluster: Cluster | None = None,
-        inputs: Inputs | None = None,
+        cluster: Cluster,
+        inputs: Inputs,
         report: Report = print,
         members: int = 1,
+        earlier: Mapping[str, Any] | None = None,
     ):
         self.config = config
         self.report = report
-        self.cluster = cluster or connect(config, discover(os.environ), members=members)
-        self.inputs = inputs or Inputs()
-        self._build(place(config, self.cluster, report, members))
-        if config.run.memory == "auto" and self.placement.saves_memory and self.shortage():
-            self._build(self.placement.with_low_memory())
+        self.cluster = cluster
+        self.inputs = inputs
+        placement = place(config, self.cluster, report, members, earlier)
+        self._build(placement)
+        if config.run.memory == "auto" and placement.saves_memory and self.shortage():
+            self._build(placement.with_low_memory())
         quantities.check_snapshot_names(config, self.model)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":

@@ -69,16 +69,18 @@ def explicit_step(
     system: System, integrator: Integrator, begin: State, choose: Choose, wrap: Wrap | None
 ) -> State:
     """A step of an integrator that takes L exactly and N explicitly."""
-    tendency: Tendency = partial(system.tendency, begin)
+    first: Tendency = partial(system.tendency, begin, True)
+    other: Tendency = partial(system.tendency, begin, False)
     if wrap is not None:
-        tendency = wrap(tendency)
+        first = wrap(first)
+        other = wrap(other)
 
     def explicit(u: Evolved, t: Number) -> Evolved:
-        return tendency(u, t)[0]
+        return other(u, t)[0]
 
     u = system.unknowns(begin)
     balance = first_balance(system, begin)
-    a, maxima = tendency(u, begin.time)
+    a, maxima = first(u, begin.time)
     end = choose(begin, system.rate(begin, maxima))
     end = end._replace(dt=dt_after(balance, end.dt))
     L = system.linear(begin, end.dt)

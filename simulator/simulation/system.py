@@ -31,12 +31,10 @@ class System:
     The unknowns are the evolved fields and the records of particles that move with the flow. What
     they need of the state at the beginning of a step, `begin`, does not change within the step."""
 
-    def __init__(
-        self, model: Equation, forcing: Forcings | None = None, swarm: Swarm | None = None
-    ):
+    def __init__(self, model: Equation, forcing: Forcings | None, swarm: Swarm):
         self.model = model
         self.forcing = forcing
-        self.swarm = swarm or Swarm((), model)
+        self.swarm = swarm
         self.sheared = model.sheared
 
     def unknowns(self, state: State) -> Evolved:
@@ -77,13 +75,15 @@ class System:
 
         return along
 
-    def tendency(self, begin: State, u: Evolved, time: Number) -> tuple[Evolved, Numbers]:
-        """N(u, t), and the maxima that limit dt."""
+    def tendency(
+        self, begin: State, limited: bool, u: Evolved, time: Number
+    ) -> tuple[Evolved, Numbers]:
+        """N(u, t), and the maxima that limit dt, if it is `limited` by u."""
         fields = {name: u[name] for name in begin.fields}
         accelerations = self.accelerations(fields, time, begin.memory)
         model = with_arrays(self.model.at(time, begin.time), begin.memory.terms)
         model = linearized(model, begin.fields)
-        rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes)
+        rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes, limited)
         counts = {name: particles.count for name, particles in begin.particles.items()}
         values = evaluated.values.get("velocity")
         linear = linear_rates(model, fields) if self.swarm.kinds else {}

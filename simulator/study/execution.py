@@ -145,7 +145,7 @@ def _say(line: str) -> None:
     LastingConsole().print(line)
 
 
-def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def run_one(folder: Path, arguments: Sequence[str]) -> int:
     """Runs the frozen configuration in `folder`, in every process of a Slurm step or in this
     process alone.
 
@@ -160,11 +160,11 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
             folder
         ).content() is FolderContent.FINISHED:
             return run()
-        return _noted(run, folder, environ)
+        return _noted(run, folder)
 
 
-def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> int:
-    record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
+def _noted(run: Callable[[], int], folder: Path) -> int:
+    record = begun(folder, os.getpid(), _log(folder.parent, os.environ), os.environ)
     code = 1
     said = ""
     try:

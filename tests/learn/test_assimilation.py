@@ -14,6 +14,7 @@ pytest.importorskip("optax")
 from numpy.testing import assert_allclose, assert_array_equal
 from tiers import slow, slow_but
 
+from simulator import Simulation
 from simulator.archive.manifest import committed
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
@@ -27,7 +28,6 @@ from simulator.learn.variational import Variational
 from simulator.physics.initial.random import RandomSettings, shape_of, solenoidal
 from simulator.run.log import RunLog
 from simulator.simulation.placement import connect
-from simulator.simulation.simulation import Simulation
 from simulator.spectral.random import Stream
 
 FLOW = """

@@ -11,13 +11,13 @@ pytest.importorskip("optax")
 from linear_gaussian import TIMES, LinearGaussian, grid_points, problem
 from tiers import slow
 
+from simulator import Simulation
 from simulator.config import load_config
 from simulator.errors import UserError
 from simulator.learn.background import BackgroundSettings, background
 from simulator.learn.kalman import Filter, _moments
 from simulator.learn.observations import ObservationSettings, read_observations
 from simulator.learn.variational import Variational
-from simulator.simulation.simulation import Simulation
 
 
 def search(folder: Path, method: Any, **own: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiers import slow
 
+from simulator import Simulation
 from simulator.config import load_config
 from simulator.errors import UserError
 from simulator.learn.observations import (
@@ -17,7 +18,6 @@ from simulator.learn.observations import (
     Observed,
     read_observations,
 )
-from simulator.simulation.simulation import Simulation
 
 FLOW = """
 model: {kind: navier_stokes, viscosity: 0.02}

@@ -243,7 +243,7 @@ return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity
         energies = {n: e.sum() * width for n, e in rows["cospectra"].items()}
         layout = simulation.transform.layout
         state = simulation.state
-        v = simulation.model.velocity(state.fields)
+        v = simulation.model.variables.velocity(simulation.model, state.fields)
         assert sum(energies.values()) == pytest.approx(
             0.5 * float(layout.inner(v, v).sum()), rel=1e-12
         )

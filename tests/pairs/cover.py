@@ -87,14 +87,16 @@ class Judge:
         from simulator.config import load_config
         from simulator.errors import UserError
         from simulator.learn.assimilation import check_assimilation, open_assimilation
-        from simulator.run.refusals import check_configuration
+        from simulator.run.refusals import check_configuration, check_linear_growth
 
         path = write(self._folder, case)
         try:
             overrides = (
                 [f"initial.path={self._source(case)}"] if case.get("initial") == "snapshot" else []
             )
-            check_configuration(load_config(path, overrides), growth=True)
+            config = load_config(path, overrides)
+            check_configuration(config)
+            check_linear_growth(config)
             if case.get("after") in ASSIMILATIONS:
                 check_assimilation(open_assimilation(path.with_name("assimilate.yaml"), overrides))
         except UserError as error:

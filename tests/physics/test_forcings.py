@@ -165,7 +165,7 @@ forcing:
 """
 SECOND = "{kind: ornstein_uhlenbeck, name: small, rate: 1, correlation_time: 1"
 WRONG = [
-    ("name: small", "name: linear", ":7: forcing.1.name: linear is taken; give each force a name"),
+    ("name: small", "name: linear", ":7: forcing.1.name: linear is taken; choose another"),
     ("name: small", "name: s-1", ":7: forcing.1.name: 's-1' cannot name a column; take a word"),
     (", rate: 1", "", ":7: forcing.1.rate: missing; it is required"),
     ("rate: 1", "rate: -1", ":7: forcing.1.rate: must be greater than 0, not -1"),

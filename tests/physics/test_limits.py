@@ -9,6 +9,7 @@ from tiers import slow
 from simulator.config import run_config_class
 from simulator.physics.models import outputs
 from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
+from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.advance import TimeStep, Until, advance_of, beginning
 from simulator.simulation.system import System
@@ -63,7 +64,9 @@ def test_an_inviscid_flow_keeps_its_energy_at_the_limit(name, dealias, limit):
         return float(layout.inner(fields["velocity"], fields["velocity"]).sum() / 2)
 
     before = energy({"velocity": start})
-    advance = advance_of(System(flow), INTEGRATORS[name](), TimeStep(None, limit, None))
+    advance = advance_of(
+        System(flow, None, Swarm((), flow)), INTEGRATORS[name](), TimeStep(None, limit, None)
+    )
     state = advance(beginning({"velocity": start}), Until(np.inf, np.inf, 400))
     assert int(state.step) == 400
     assert abs(energy(state.fields) / before - 1) < 0.01

@@ -162,7 +162,7 @@ REFUSED = [
     (
         GAS,
         "forcing={kind: python, path: F, function: made}",
-        "returned 'density'; a force on this model acts on vel",
+        "returned 'density'; accelerations of velocity",
     ),
     (BOTH, "model.components=[]", "model.components: an empty list"),
     (
@@ -322,7 +322,7 @@ REFUSED = [
     (
         FLOW,
         "forcing={kind: python, path: F, function: wind}",
-        "returned 'wind'; a force on this model acts on veloc",
+        "returned 'wind'; accelerations of velocity",
     ),
     (FLOW, "forcing={kind: python, path: F, function: short}", "3 components are needed, not 2"),
     (FLOW, "forcing={kind: python, path: F, function: broken}", "NameError"),

@@ -98,8 +98,8 @@ REFUSED = [
     ),
     (
         "growth: float",
-        "velocity: float",
-        "own.py: Burgers: a parameter cannot be called 'velocity'",
+        "divergence: float",
+        "own.py: Burgers: a parameter cannot be called 'divergence'",
     ),
     (
         "class Burgers",

@@ -425,7 +425,7 @@ REFUSED = [
      "give one of above and below"),
     (SPACE, "terms=[{name: a, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}, "
             "{name: a, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}]",
-     "terms.1.name: a is taken; names of forces and terms have to differ"),
+     "terms.1.name: a is taken; choose another name"),
     (SPACE, "terms=[{name: x, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}]",
      "'x' cannot name a term"),
     (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {velocity: 0.1 - x}}]",

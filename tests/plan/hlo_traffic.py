@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hlo_program import Computation, Instruction, ParsedProgram, parsed
 from peers.collectives import KINDS, sent_by
 
-from simulator.spectral.native import BLANK, STAGE
+from simulator.spectral.native import BLANK, EVALUATE, STAGE
 
 UNINITIALIZED = (f'"{BLANK}"', '"AllocateBuffer"')
 """Routines that return memory without writing to it."""
@@ -34,6 +34,7 @@ class Traffic:
 
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_ARRAY = re.compile(r"(to_points|sizes) = dense<\[([-\d, ]+)\]>")
 _GEOMETRY = re.compile(r"geometry = dense<\[([-\d, ]+)\]>")
 
 
@@ -121,7 +122,19 @@ def _traffic(program: ParsedProgram, execution: Execution) -> Traffic:
         return Traffic(given + one.bytes, kernels=1)
     if kind == "custom-call" and f'"{STAGE}"' in attributes:
         return Traffic(_of_stage(one, given, turns), kernels=1)
+    if kind == "custom-call" and f'"{EVALUATE}"' in attributes:
+        return Traffic(_of_evaluation(one, given), kernels=1)
     return Traffic(moved_by(program, one, around), kernels=1)
+
+
+def _of_evaluation(one: Instruction, given: float) -> float:
+    """Bytes of products at points: messages, and the values of all fields and products, which are
+    written and read in the cache."""
+    numbers = dict(_ARRAY.findall(one.attributes))
+    geometry, sizes = (list(map(int, numbers[n].split(","))) for n in ("to_points", "sizes"))
+    points = geometry[2] * geometry[5] * geometry[12]
+    value = 8 if "c128" in one.line else 4
+    return given + float(sum(one.sizes[:-1])) + 2.0 * value * points * (sizes[0] + sizes[1])
 
 
 def _of_stage(one: Instruction, given: float, turns: int) -> float:

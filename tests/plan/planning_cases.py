@@ -6,13 +6,13 @@ from pathlib import Path
 
 import jax
 
+from simulator import Simulation
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.physics.models import MODELS
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.compiling import Memory
-from simulator.simulation.simulation import Simulation
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

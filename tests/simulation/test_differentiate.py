@@ -79,11 +79,14 @@ def test_against_finite_differences(flow):
     program = gradient.lower(variables).compile()
     kinds = {k for k, c in collectives(program).items() if c.count}
     assert "all-gather" not in kinds and "all-to-all" in kinds
-    # The nonlinear terms of two stages, in two loops, call four kernels each. The reverse calls two
-    # of these again, for the values, and the transposes of all four. All states and rates are kept:
-    # nothing else is computed again.
-    calls = program.as_text().count('custom_call_target="simulator_stage"')
-    assert calls == (2 * 2 * (4 + 2 + 4) if flow.transform.kernels == "native" else 0)
+    # The nonlinear terms of two stages, in two loops, call two kernels each for the outer axis and
+    # one for the products. The reverse calls a stage for each of the two transforms to points
+    # again, for the values, and the transposes of all four. All states and rates are kept: nothing
+    # else is computed again.
+    text = str(program.as_text())
+    native = flow.transform.kernels == "native"
+    stages, evaluations = (text.count(f'simulator_{kind}"') for kind in ("stage", "evaluate"))
+    assert (stages, evaluations) == ((2 * 2 * (2 + 2 + 4), 2 * 2) if native else (0, 0))
     gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
     assert off(gradient, {"initial.energy": 0.5}, {"initial.energy": 1.0}) < 1e-6
 

@@ -66,10 +66,12 @@ def test_low_and_fast_are_equal(decomposition):
 def test_auto_is_low_only_where_fast_does_not_fit(monkeypatch):
     assert not simulation("auto").placement.low
     monkeypatch.setattr(module, "SMALL", 0)
-    fast = module.Memory.of(simulation("fast").compiled_loop()).total
+    # A grid of a few points needs more memory for the threads' tiles than for arrays.
+    grid = {"shape": [24, 26, 18]}
+    fast = module.Memory.of(simulation("fast", grid=grid).compiled_loop()).total
     for free, low in ((fast, False), (fast - 1, True)):
         monkeypatch.setattr(module, "free_everywhere", lambda cluster, free=free: free)
-        s = simulation("auto")
+        s = simulation("auto", grid=grid)
         assert s.placement.low is low
         assert s.transform.name.endswith("_sequential") is low
 

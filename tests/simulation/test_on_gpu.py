@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
+from simulator import Simulation
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import load_config
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Memory
-from simulator.simulation.simulation import Simulation
 
 CONFIG = Path(__file__).parents[2] / "configs" / "taylor_green.yaml"
 pytestmark = pytest.mark.gpu

@@ -62,6 +62,7 @@ def results(transform: Transform, values: np.ndarray) -> list[np.ndarray]:
         (SHAPES["even"], "z_y_x", 2, True),
         (SHAPES["flat"], "zx_y", 1, True),
         ((1, 96, 200), "zx_y", 1, True),
+        ((32, 12, 10), "zx_y", 1, True),
     ],
     ids=str,
 )

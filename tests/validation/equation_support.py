@@ -40,5 +40,7 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
         )
 
     fields = jax.jit(lambda: {n: coefficients(jnp.asarray(v)) for n, v in values.items()})()
-    begun = jax.jit(lambda: simulation.begin(simulation.model.begin(fields, fields.keys())))()
+    model = simulation.model
+    evolved = model.variables.evolved
+    begun = jax.jit(lambda: simulation.begin(evolved(model, fields, fields.keys())))()
     simulation.state = simulation.placed(begun)

@@ -265,7 +265,10 @@ class Linear(BandForcing):
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         layout = self.transform.layout
         of_flow = self.field == "velocity"
-        u = hermitian(layout, self.model.velocity(fields) if of_flow else fields[self.field])
+        u = hermitian(
+            layout,
+            self.model.variables.velocity(self.model, fields) if of_flow else fields[self.field],
+        )
         k2 = layout.k_squared(self.transform.dtype)
         drift = self.drift(fields)
         mean = layout.at_zero(self.driven(fields)).real if drift is None else drift

@@ -142,32 +142,11 @@ class PythonForcing(Forcing):
         """Accelerations at the points; `varied` are parameters with other values."""
         function = replace(self._function, parameters={**self._function.parameters, **varied})
         accelerations = function(*self.transform.grid.seen(points), time)
-        if not isinstance(accelerations, Mapping) or not accelerations:
-            raise self._function.refused(
-                f"a dict of accelerations by field is needed, not {accelerations!r}"
-            )
         shape = np.broadcast_shapes(*(p.shape for p in points))
-        return {name: self._broadcast(name, value, shape) for name, value in accelerations.items()}
-
-    def _broadcast(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+        real = self.transform.dtype
+        dtype = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
         known = self.model.accelerated
-        refused = self._function.refused
-        if name not in known:
-            raise refused(f"returned {name!r}; a force on this model acts on {', '.join(known)}")
-        lead = known[name]
-        try:
-            if lead:
-                if len(value) != lead[0]:
-                    raise ValueError(f"{lead[0]} components are needed, not {len(value)}")
-                value = jnp.stack([jnp.broadcast_to(jnp.asarray(v), shape) for v in value])
-            full = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
-        except (TypeError, ValueError) as error:
-            raise refused(f"{name}: {error}") from None
-        real = self.transform.layout.real
-        dtype = self.transform.dtype
-        if real and jnp.iscomplexobj(full):
-            raise refused(f"{name} is complex; real values are needed")
-        return full.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
+        return function.by_field(accelerations, known, shape, dtype, "accelerations")
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         def force(

@@ -1,7 +1,7 @@
 """The contract of an initial condition, values on the grid as coefficients, and the start of a
 composite."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
 
 import jax
@@ -105,7 +105,7 @@ def completed(model: Equation, start: Mapping[str, Any]) -> dict[str, Any]:
 
     if not model.fields.keys() <= start.keys():
         fields |= jax.jit(zeros)()
-    return model.begin(fields, start.keys())
+    return model.variables.evolved(model, fields, start.keys())
 
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
@@ -149,6 +149,20 @@ def only(name: str, model: Equation, kind: str) -> None:
         )
 
 
+def check_components(model: Composite, starts: Collection[str]) -> None:
+    """Refuses components without an initial condition, and initial conditions without a
+    component."""
+    for name in (*model.parts, *starts):
+        if name not in model.parts:
+            raise UserError(
+                f"components.{name}: the model's components are {', '.join(model.parts)}"
+            )
+        if name not in starts:
+            raise UserError(
+                f"components.{name}: missing; every component needs an initial condition"
+            )
+
+
 def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
     """The initial condition whose components start from any of `parts`."""
     part_settings: Any = Annotated[
@@ -182,15 +196,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             if not isinstance(model, Composite):
                 raise UserError("kind: composite needs model.kind: composite")
             starts = self.settings.components
-            for name in (*model.parts, *starts):
-                if name not in model.parts:
-                    raise UserError(
-                        f"components.{name}: the model's components are {', '.join(model.parts)}"
-                    )
-                if name not in starts:
-                    raise UserError(
-                        f"components.{name}: missing; every component needs an initial condition"
-                    )
+            check_components(model, starts)
             fields = {}
             undecided = None
             for name, part in model.parts.items():

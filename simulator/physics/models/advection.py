@@ -4,13 +4,11 @@ The projection removes gradients, so both give the same tendency if products are
 errors. A form states the evolved fields that it uses, the further fields whose values it needs, its
 products at a point, and the force that it computes from the coefficients of the products."""
 
-from typing import Self
-
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
 from simulator.physics.models.fields import Fields
-from simulator.spectral import Layout, Transform
+from simulator.spectral import Grid, Layout
 from simulator.spectral.arrays import PointValues, SpectralVector
 from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
 
@@ -47,20 +45,15 @@ class Momentum:
     """A form of the nonlinear force on the velocity: advection and, with `magnetic`, the Lorentz
     force."""
 
-    def __init__(self, layout: Layout, magnetic: bool = False):
-        self.layout = layout
+    def __init__(self, magnetic: bool = False):
         self.magnetic = magnetic
-
-    def on(self, layout: Layout) -> Self:
-        """The form with the wavenumbers of another layout."""
-        return type(self)(layout, self.magnetic)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The evolved fields whose values `products` uses."""
         return ("velocity", "magnetic") if self.magnetic else ("velocity",)
 
-    def inputs(self, fields: Fields) -> Fields:
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values `products` uses."""
         return {}
 
@@ -68,7 +61,7 @@ class Momentum:
         """Products of values at a point, by name."""
         raise TypeError(f"{type(self).__name__} does not define products")
 
-    def force(self, products: Fields) -> SpectralVector:
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
         """The force, up to a gradient, from the coefficients of the products, to which a closure
         may have added a `stress`."""
         raise TypeError(f"{type(self).__name__} does not define force")
@@ -89,8 +82,8 @@ class BasdevantStress(Momentum):
             stress = stress - stress_without_trace(values["magnetic"])
         return {"stress": stress}
 
-    def force(self, products: Fields) -> SpectralVector:
-        return -divergence_of_stress(self.layout, products["stress"])
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
+        return -divergence_of_stress(layout, products["stress"])
 
 
 class Rotational(Momentum):
@@ -102,10 +95,10 @@ class Rotational(Momentum):
     products: u . (u x omega) = 0. Canuto et al., Spectral Methods: Evolution to Complex Geometries
     (2007), section 3.3."""
 
-    def inputs(self, fields: Fields) -> Fields:
-        inputs = {"vorticity": curl(self.layout, fields["velocity"])}
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        inputs = {"vorticity": curl(layout, fields["velocity"])}
         if self.magnetic:
-            inputs["current"] = curl(self.layout, fields["magnetic"])
+            inputs["current"] = curl(layout, fields["magnetic"])
         return inputs
 
     def products(self, values: PointValues) -> PointValues:
@@ -114,10 +107,10 @@ class Rotational(Momentum):
             force = force + cross(values["current"], values["magnetic"])
         return {"force": force}
 
-    def force(self, products: Fields) -> SpectralVector:
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
         if "stress" not in products:
             return products["force"]
-        return products["force"] - divergence_of_stress(self.layout, products["stress"])
+        return products["force"] - divergence_of_stress(layout, products["stress"])
 
 
 class PrescribedVelocity(Momentum):
@@ -126,12 +119,12 @@ class PrescribedVelocity(Momentum):
     def products(self, values: PointValues) -> PointValues:
         return {}
 
-    def force(self, products: Fields) -> SpectralVector:
+    def force(self, layout: Layout, products: Fields) -> SpectralVector:
         return jnp.zeros_like(products["emf"])
 
 
-def advection_of(transform: Transform, magnetic: bool = False) -> Momentum:
+def advection_of(grid: Grid, magnetic: bool = False) -> Momentum:
     """The form with the fewest transforms that conserves energy: the stress if products are
     exact."""
-    exact = transform.grid.dealias in ("two_thirds", "spherical")
-    return (BasdevantStress if exact else Rotational)(transform.layout, magnetic)
+    exact = grid.dealias in ("two_thirds", "spherical")
+    return BasdevantStress(magnetic) if exact else Rotational(magnetic)

@@ -284,7 +284,7 @@ class GasComponent(FieldComponent):
 
     def drift(self, fields: MatterFields, duration: Number) -> Fields:
         def N(u: Evolved, t: Number) -> Evolved:
-            return Evolved(tendency(self.free, u, t)[0])
+            return Evolved(tendency(self.free, u, t, limited=False)[0])
 
         u = Evolved(fields)
         t = jnp.float64(0)  # the equation does not depend on time

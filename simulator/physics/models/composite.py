@@ -34,7 +34,7 @@ from simulator.physics.models.particle_component import ParticleComponent, Parti
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.user_function import UserFiles
-from simulator.settings import NonNegative, Settings, wrong
+from simulator.settings import NonNegative, Settings, check_names_differ, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
     Number,
@@ -83,11 +83,7 @@ class CompositeSettings(Settings):
     def _some_of_different_names(self) -> Self:
         if not self.components:
             raise wrong("components", "an empty list; a composite needs one component or more")
-        names = [c.name for c in self.components]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                problem = f"{name} is taken; give each component a name of its own"
-                raise wrong(f"components.{index}.name", problem)
+        check_names_differ("components", [component.name for component in self.components])
         return self
 
 

@@ -1,7 +1,7 @@
 """The contract of an equation, ours and users': its fields, its parameters and its terms."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -18,6 +18,7 @@ from pydantic import create_model
 from simulator.physics.models.closures import Closure
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.damping import Damping
+from simulator.physics.models.extension import Extension
 from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
 from simulator.physics.models.growth import Growth
 from simulator.physics.models.limits import Advective, StepLimit
@@ -26,6 +27,7 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
 from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.models.variables import Variables
 from simulator.physics.particles.population import Populations
 from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
@@ -90,7 +92,8 @@ class Equation:
     entry for each axis of the grid.
 
     An equation is this page alone. What is measured of it (`has`, `budget`), what limits dt
-    (`step_limit`), further damping (`damps`) and its `closure` are objects that it has."""
+    (`step_limit`), further damping (`damps`), its `closure` and its `variables` are objects that it
+    has."""
 
     Settings: ClassVar[type[BlockSettings]] = Parameters
     integrators: ClassVar[tuple[str, ...]] = ()
@@ -122,8 +125,12 @@ class Equation:
     """Further diagonal terms of L: hyperviscosity, drag."""
     closure: Closure | None = None
     """The effect of the scales below the grid, in a large-eddy simulation."""
+    variables: Variables[Any] = Variables()
+    """The fields of an initial condition in terms of the evolved ones."""
     terms: Sequence[Term] = ()
     """Further terms, functions of the fields at a point, of place and time."""
+    extension: Extension[Any] = Extension()
+    """How `terms` are added."""
     receives: Mapping[str, str] = {}
     """The products to which `terms` add their rates of fields, by field; other rates are products
     of their own."""
@@ -254,22 +261,6 @@ class Equation:
         limit."""
         return None
 
-    def primitives(self, values: arrays.PointValues) -> arrays.PointValues:
-        """The fields of an initial condition at a point, from the values of the evolved fields:
-        those that terms know and act on."""
-        return values
-
-    def evolved_rates(
-        self, rates: arrays.PointValues, values: arrays.PointValues
-    ) -> arrays.PointValues:
-        """The rates of the evolved fields at a point, from those of the `primitives`; `values` are
-        those of the evolved fields."""
-        return rates
-
-    def extend(self, terms: Sequence[Term]) -> None:
-        """Adds terms to the equation."""
-        self.terms = terms
-
     def combine(self, products: Tree, fields: Fields) -> Fields:
         """N of each field, none for fields without an entry; by default the product of the same
         name."""
@@ -278,17 +269,13 @@ class Equation:
     def at(self, time: arrays.Number | float, since: arrays.Number | float | None = None) -> Self:
         """The equation with its wavenumbers at a time. They depend on it in a sheared flow, whose
         fields have the frame at the time `since`, by default the same."""
-        return self
-
-    def velocity(self, fields: Fields) -> arrays.SpectralVector:
-        """The velocity (length/time)."""
-        return fields["velocity"]
-
-    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """The evolved fields from those of an initial condition. Fields that are not in `names`
-        were not set, and are zero. If modes grow, the anti-Hermitian part, which is invisible on
-        the grid, is removed."""
-        return self.linear_growth.visible(fields)
+        if self.sheared is None or self.transform is not self.sheared.transform:
+            return self
+        other = copy(self)
+        other.transform = self.sheared.at(time, since)
+        other.transforms = dict.fromkeys(self.fields, other.transform)
+        other.density_transform = other.transform
+        return other
 
     def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
         """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every

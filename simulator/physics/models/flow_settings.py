@@ -7,8 +7,8 @@ from pydantic import model_validator
 
 from simulator.physics.models.closures import SubgridSettings, check_closed
 from simulator.physics.models.damping import DragSettings, HyperdiffusionSettings
-from simulator.physics.models.passive_scalars import Scalar, check_names_differ
-from simulator.settings import NonNegative, Real, Settings, Vector, wrong
+from simulator.physics.models.passive_scalars import Scalar
+from simulator.settings import NonNegative, Real, Settings, Vector, check_names_differ, wrong
 
 TURNED = "along y changes with time in the flow S x e_y; leave this component or shear out"
 
@@ -40,7 +40,7 @@ class FlowSettings(Settings):
 
     @model_validator(mode="after")
     def _names_and_closure_fit(self) -> Self:
-        check_names_differ(self.scalars)
+        check_names_differ("scalars", [scalar.name for scalar in self.scalars])
         check_closed(self.subgrid, (*self.closed, *(scalar.name for scalar in self.scalars)))
         return self
 

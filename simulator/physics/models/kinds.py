@@ -11,13 +11,12 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import Fields, MatterFields
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.variables import Variables
 from simulator.physics.models.wave_functions import PointFunction
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
     Number,
-    PhysicalField,
     PhysicalScalar,
-    PointValues,
     SpectralScalar,
     SpectralVector,
 )
@@ -54,10 +53,6 @@ class ConductingFlow(IncompressibleFlow):
     resistivity: float
     hyperresistivity: HyperdiffusionSettings | None
     kinematic: bool
-
-    def emf(self, values: PointValues) -> PhysicalField:
-        """The electromotive force at a point, whose curl is the induction."""
-        raise TypeError(f"{type(self).__name__} does not define emf")
 
 
 class Gas(Equation):
@@ -134,13 +129,17 @@ class Matter(NamedTuple):
     potential: Potential
 
 
-class Mixture(SplitEquation):
-    """Several kinds of matter in one potential."""
-
-    def begin(self, fields: MatterFields, names: Collection[str]) -> Any:
+class MixtureVariables(Variables[Any]):
+    def evolved(self, model: Any, fields: MatterFields, names: Collection[str]) -> Any:
         """The fields and particle sets of an initial condition, as they are: the linear terms of
         matter let no mode grow."""
         return fields
+
+
+class Mixture(SplitEquation):
+    """Several kinds of matter in one potential."""
+
+    variables = MixtureVariables()
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the component `name`, under their names without prefix."""

@@ -43,7 +43,7 @@ from simulator.physics.models.observables.velocity_fields import Pressure, Veloc
 from simulator.physics.models.observables.waves import RossbyNumber
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Transform
-from simulator.spectral.arrays import OverModes, PhysicalField, PointValues
+from simulator.spectral.arrays import OverModes, PointValues
 from simulator.spectral.operators import cross
 
 
@@ -126,13 +126,13 @@ class Mhd(NavierStokes, ConductingFlow):
             cure = f"grid.shape: [1, {shape}] has them in a plane"
             raise UserError(f"ion_length: the Hall effect needs three components; {cure}")
         # The rotational form has the values of j that the Hall term needs.
-        rotational = Rotational(transform.layout, magnetic=True)
-        self.momentum = rotational if self.hall else advection_of(transform, magnetic=True)
+        rotational = Rotational(magnetic=True)
+        self.momentum = rotational if self.hall else advection_of(transform.grid, magnetic=True)
         if (hyper := settings.hyperresistivity) is not None:
             damping = Hyperdiffusion("magnetic", hyper.order, hyper.coefficient)
             self.damps = (*self.damps, damping)
         if self.kinematic:
-            self.momentum = PrescribedVelocity(transform.layout, magnetic=True)
+            self.momentum = PrescribedVelocity(magnetic=True)
             self.unforced = "has no effect: model.kinematic prescribes the velocity"
             self.budget = None
             self.has = self.prescribed
@@ -160,12 +160,9 @@ class Mhd(NavierStokes, ConductingFlow):
         return super().inputs(fields)
 
     def products(self, values: PointValues) -> PointValues:
-        return {**super().products(values), "emf": self.emf(values)}
-
-    def emf(self, values: PointValues) -> PhysicalField:
         u = values["velocity"]
         carrier = u - self.ion_length * values["current"] if self.hall else u
-        return cross(carrier, values["magnetic"])
+        return {**super().products(values), "emf": cross(carrier, values["magnetic"])}
 
     def advection(self, values: PointValues) -> jax.Array:
         if self.kinematic:

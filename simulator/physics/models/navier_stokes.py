@@ -13,17 +13,14 @@ In two dimensions the velocity has two components and the vorticity one, along t
 has no effect there, because its force is a gradient, and the only closures are those of users."""
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, Literal, Self
 
-from simulator.physics.models.advection import Rotational, advection_of
+from simulator.physics.models.advection import advection_of
 from simulator.physics.models.closures import close
-from simulator.physics.models.damping import (
-    absent,
-    flow_damping,
-)
+from simulator.physics.models.damping import absent, flow_damping
 from simulator.physics.models.equation import Field, MakeTransform
 from simulator.physics.models.fields import Fields, along, constant
+from simulator.physics.models.flow_extension import FlowExtension
 from simulator.physics.models.flow_settings import FlowSettings
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.linear_waves import HelicalWaves, Waves
@@ -42,10 +39,9 @@ from simulator.physics.models.passive_scalars import (
     scalars_on,
 )
 from simulator.physics.models.shear import ShearedAdvective, ShearProduction
-from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
 from simulator.spectral import Transform
-from simulator.spectral.arrays import Number, OverModes, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.arrays import OverModes, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.operators import cross
 from simulator.spectral.sheared import ShearedFrame
 
@@ -58,6 +54,7 @@ class NavierStokes(IncompressibleFlow):
     Settings = NavierStokesSettings
     decays = True
     pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
+    extension = FlowExtension()
     budget: Budget[Any] | None = EnergyBudget()
     has: Sequence[Observable[Any]] = (
         EnergyBudget(),
@@ -85,7 +82,7 @@ class NavierStokes(IncompressibleFlow):
         self.scalars = scalars_on(transform.grid, settings.scalars)
         self.transported: Sequence[TransportedScalar] = self.scalars
         self.diffuses = ("velocity", *self.diffuses)
-        self.momentum = advection_of(transform)
+        self.momentum = advection_of(transform.grid)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
         self.wave_frequency = 2 * sum(component**2 for component in self.rotation) ** 0.5
         if self.sheared is not None:
@@ -103,16 +100,6 @@ class NavierStokes(IncompressibleFlow):
             close(model, settings.subgrid, files)
         return model
 
-    def at(self, time: Number | float, since: Number | float | None = None) -> Self:
-        if self.sheared is None or self.transform is not self.sheared.transform:
-            return self
-        other = copy(self)
-        other.transform = self.sheared.at(time, since)
-        other.transforms = dict.fromkeys(self.fields, other.transform)
-        other.density_transform = other.transform
-        other.momentum = self.momentum.on(other.transform.layout)
-        return other
-
     def linear(self) -> dict[str, OverModes]:
         k2 = self.k_squared
         scalars = {s.name: -s.diffusivity * k2 for s in self.transported}
@@ -123,19 +110,8 @@ class NavierStokes(IncompressibleFlow):
             return {}
         return HelicalWaves(self.transform.layout, self.rotation)
 
-    def extend(self, terms: Sequence[Term]) -> None:
-        super().extend(terms)
-        self.transports = {"velocity": "stress", **{s.name: s.name for s in self.transported}}
-        if not any("velocity" in term.acts_on for term in terms):
-            return
-        # The product of this form is a force, to which a term adds without a further transform.
-        self.momentum = Rotational(self.transform.layout, self.momentum.magnetic)
-        self.receives = {"velocity": "force"}
-        # The pressure of these terms is that of a moment, which derived fields do not know.
-        self.has = tuple(part for part in self.has if not isinstance(part, Pressure))
-
     def inputs(self, fields: Fields) -> Fields:
-        return {**fields, **self.momentum.inputs(fields)}
+        return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
 
     def products(self, values: PointValues) -> PointValues:
         return {**self.momentum.products(values), **scalar_fluxes(self.transported, values)}
@@ -154,7 +130,8 @@ class NavierStokes(IncompressibleFlow):
     def combine(self, products: Fields, fields: Fields) -> Fields:
         u = fields["velocity"]
         waves = 0.0 if "velocity" in self.integrated else self.body_force(fields)
-        rates = {"velocity": self.project(self.momentum.force(products) + waves)}
+        advection = self.momentum.force(self.transform.layout, products)
+        rates = {"velocity": self.project(advection + waves)}
         if self.sheared is not None:  # whose gradient turns k, too
             rates["velocity"] += self.sheared.along(u)
         for s in self.transported:

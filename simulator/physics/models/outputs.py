@@ -145,7 +145,7 @@ def budget_row(
     evolved = {name: fields[name] for name in model.fields}
     value, slopes_of, balance = jax.vjp(energy, evolved, has_aux=True)
     (slopes,) = slopes_of(jnp.ones_like(value))
-    explicit, _ = tendency(linearized(model, fields), fields, time, accelerations)
+    explicit, _ = tendency(linearized(model, fields), fields, time, accelerations, limited=False)
     linear = linear_rates(model, fields)
     change = jnp.float64(0)
     for name in evolved:

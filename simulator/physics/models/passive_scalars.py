@@ -10,7 +10,7 @@ from simulator.errors import UserError, shown
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.names import free_name
-from simulator.settings import AxisVector, NonNegative, Settings, wrong
+from simulator.settings import AxisVector, NonNegative, Settings
 from simulator.spectral import Grid
 from simulator.spectral.arrays import PhysicalVector, PointValues
 
@@ -31,15 +31,6 @@ class Scalar(Settings):
     mean_gradient: AxisVector = (0.0, 0.0, 0.0)
     """G, a number for each axis: the whole field is theta + G . x, and the velocity produces
     fluctuations from G."""
-
-
-def check_names_differ(scalars: Sequence[Scalar]) -> None:
-    """Refuses two scalars of one name."""
-    names = [scalar.name for scalar in scalars]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            problem = f"{name} is taken; names of scalars have to differ"
-            raise wrong(f"scalars.{index}.name", problem)
 
 
 class TransportedScalar(NamedTuple):

@@ -14,18 +14,17 @@ masses per volume, the mass of the box is that of a layer of unit depth, and gra
 along z."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import jax
 import jax.numpy as jnp
 from pydantic import Field as Key
 
-from simulator.errors import UserError
 from simulator.physics.models.damping import Hyperdiffusion, absent
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.gas_limit import GasLimit
+from simulator.physics.models.gas_variables import GasVariables
 from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.gas import (
     GasBudget,
@@ -35,9 +34,8 @@ from simulator.physics.models.observables.gas import (
     GasTransfers,
 )
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
-from simulator.spectral import Local, Points, Transform, arrays, operators
+from simulator.spectral import Transform, arrays, operators
 from simulator.spectral.operators import Green
-from simulator.spectral.transform import Tree
 
 
 class MomentumDampingSettings(Settings):
@@ -93,6 +91,7 @@ class SelfGravitatingGas(Gas):
     pushed = "gravity"
     pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
     receives: Mapping[str, str] = {"momentum": "weight", "density": "source"}
+    variables = GasVariables()
     step_limit = GasLimit()
     budget = GasBudget()
     has = (budget, GasSpectra(), GasTransfers(), GasFields(), GasResolution())
@@ -121,23 +120,6 @@ class SelfGravitatingGas(Gas):
         if absent(self.gravitational_constant):
             return dict(fields)
         return {**fields, "gravity": -self.gradient(self.potential(fields["density"]))}
-
-    def primitives(self, values: arrays.PointValues) -> arrays.PointValues:
-        return {"density": values["density"], "velocity": values["momentum"] / values["density"]}
-
-    def evolved_rates(
-        self, rates: arrays.PointValues, values: arrays.PointValues
-    ) -> arrays.PointValues:
-        """A source of mass moves with the gas: dm/dt = rho dv/dt + v drho/dt."""
-        if not rates:
-            return {}
-        rho = values["density"]
-        source = rates.get("density", jnp.zeros_like(rho))
-        momentum = source * (values["momentum"] / rho)
-        if "velocity" in rates:
-            momentum = momentum + rho * rates["velocity"]
-        evolved = {"momentum": momentum}
-        return {**evolved, "density": source} if "density" in rates else evolved
 
     def potential(self, density: arrays.SpectralScalar) -> arrays.SpectralScalar:
         """Phi (length^2/time^2)."""
@@ -211,44 +193,6 @@ class SelfGravitatingGas(Gas):
         if "source" in products:
             density = density + operators.hermitian(self.transform.layout, products["source"])
         return {"density": density, "momentum": momentum}
-
-    def velocity(self, fields: Fields) -> arrays.SpectralVector:
-        """The momentum over the density (length/time)."""
-
-        def quotient(values: arrays.PointValues, points: Points, parameters: Tree) -> Local:
-            return Local({"velocity": values["momentum"] / values["density"]})
-
-        return self.transform.evaluate(dict(fields), quotient).products["velocity"]
-
-    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """Density and momentum from the density and velocity, or momentum, of an initial condition.
-        Without a density, it is the background density everywhere; raises UserError if that is not
-        set."""
-        layout = self.transform.layout
-        background = self.settings.background_density
-        if "density" not in names or not arrays.holds(jnp.any(fields["density"] != 0)):
-            if background == "mean":
-                raise UserError(
-                    "gives no density; give one, or a uniform one as model.background_density: NUMBER"
-                )
-            density = jnp.where(layout.zero, background, fields["density"])
-            fields = {**fields, "density": layout.constrain(density)}
-
-        def product(values: arrays.PointValues, points: Points, parameters: Tree) -> Local:
-            return Local(values["density"] * values["velocity"])
-
-        @jax.jit
-        def begun(fields: Fields) -> Fields:
-            momentum = fields.get("momentum")
-            if momentum is None:
-                momentum = self.transform.evaluate(fields, product).products
-            evolved = {"density": fields["density"], "momentum": momentum}
-            return {
-                name: layout.constrain(operators.hermitian(layout, field))
-                for name, field in evolved.items()
-            }
-
-        return begun(fields)
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 = k^2 c^2 - 4 pi G rho of a small wave in gas of this density at rest."""

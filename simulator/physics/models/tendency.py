@@ -80,11 +80,13 @@ def tendency(
     time: Number,
     accelerations: Fields | None = None,
     keep: Collection[str] = (),
+    limited: bool = True,
 ) -> tuple[Fields, Evaluated]:
     """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
-    `rate` (1/time) that limits dt as its maximum and the values of the inputs in `keep`."""
+    values of the inputs in `keep` and, if dt is `limited` by these fields, with the `rate` (1/time)
+    that limits it as the maximum."""
     model = model.at(time)
-    evaluated = _evaluated(model, fields, time, accelerations or {}, keep)
+    evaluated = _evaluated(model, fields, time, accelerations or {}, keep, limited)
     products, sources = apart(evaluated.products, SOURCE)
     products, fluxes = apart(products, FLUX)
     rates = dict(model.combine(products, fields))
@@ -92,18 +94,24 @@ def tendency(
     rates = added(rates, rates_of_fluxes(model, fluxes))
     if not model.integrated and isinstance(model.waves(), Mapping) and (waves := coupling(model)):
         rates = added(rates, waves.rates(fields))
-    maxima = dict(evaluated.maxima)
     if model.pushed is None:
         rates = added(rates, accelerations or {})
     if model.closure is not None:
         rates = added(rates, model.closure.modal_rates(model, fields))
-        if model.closure.modal:
-            maxima["rate"] += model.closure.fastest_damping(model, fields)
     for term in model.terms:
         rates = added(rates, solenoidal_rates(model, term.modal_rates(fields, time)))
+    maxima = {"rate": _limit(model, fields, evaluated.maxima)} if limited else {}
+    return _complete(model, rates), evaluated._replace(maxima=maxima)
+
+
+def _limit(model: Equation, fields: Fields, at_points: Mapping[str, Number]) -> Number:
+    """The rate (1/time) that limits dt, from the maxima over the points."""
+    maxima = dict(at_points)
+    if model.closure is not None and model.closure.modal:
+        maxima["rate"] += model.closure.fastest_damping(model, fields)
+    for term in model.terms:
         maxima[model.step_limit.local] += term.modal_limit
-    limit = model.step_limit.rate(model, maxima, fields)
-    return _complete(model, rates), evaluated._replace(maxima={"rate": limit})
+    return model.step_limit.rate(model, maxima, fields)
 
 
 def fastest(model: Equation, fields: Fields, time: Number) -> Number:
@@ -114,7 +122,12 @@ def fastest(model: Equation, fields: Fields, time: Number) -> Number:
 
 
 def _evaluated(
-    model: Equation, fields: Fields, time: Number, accelerations: Fields, keep: Collection[str]
+    model: Equation,
+    fields: Fields,
+    time: Number,
+    accelerations: Fields,
+    keep: Collection[str],
+    limited: bool,
 ) -> Evaluated:
     kind = type(model)
     unstated = kind.products is Equation.products and kind.advection is Equation.advection
@@ -132,7 +145,7 @@ def _evaluated(
         (acceleration,) = accelerations.values()
         inputs = added(inputs, {model.pushed: acceleration})
     values = tuple(name for name in keep if name in inputs)
-    at = partial(pointwise, model)
+    at = partial(pointwise if limited else unlimited, model)
     return model.transform.evaluate(inputs, at, numbers, values, stored_values(model))
 
 
@@ -160,6 +173,13 @@ def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tre
         return Local(*({**zero, **part} for zero, part in pairs))
 
     return lax.cond(near, with_terms, without)
+
+
+def unlimited(model: Equation, values: PointValues, points: Points, numbers: Tree) -> Local:
+    """`pointwise` in a stage of a step whose dt is known: native kernels would compute maxima that
+    nothing reads."""
+    local = pointwise(model, values, points, numbers)
+    return local._replace(maxima={}) if local.products else local
 
 
 def _at_point(
@@ -246,10 +266,11 @@ def parts_of_terms(
         return []
     names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
     evolved = {n: values[name] for n, name in names.items()}
-    known = model.primitives(evolved)
+    known = model.variables.primitives(evolved)
     at = (model.transform.grid.seen(points), numbers["time"])
     parts = [term.at_point(known, values, *at) for term in terms_at(model, numbers)]
-    return [part._replace(sources=model.evolved_rates(part.sources, evolved)) for part in parts]
+    rates = model.variables.evolved_rates
+    return [part._replace(sources=rates(part.sources, evolved)) for part in parts]
 
 
 def rates_of_fluxes(model: Equation, fluxes: Fields) -> Fields:

@@ -53,8 +53,6 @@ class Flow(Protocol):
     transform: Transform
     terms: Sequence[Any]
 
-    def velocity(self, fields: Fields) -> SpectralVector: ...
-
 
 @dataclass(frozen=True)
 class SpeciesRun:
@@ -87,8 +85,6 @@ class Swarm:
     def _add(self, settings: Any, files: ParticleFiles | None) -> None:
         assert files is not None  # only a swarm without species does without
         species = PARTICLES[settings.kind](settings)
-        if settings.stops_at is not None:
-            self._bodies[settings.name] = self._body(settings.stops_at)
         start = settings.start
         stored = None
         count = settings.count
@@ -116,6 +112,8 @@ class Swarm:
         )
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
+        if settings.stops_at is not None:
+            self._bodies[settings.name] = self._body(settings.stops_at)
 
     def _body(self, name: str) -> Body:
         bodies = {term.settings.name: term for term in self.flow.terms if term.is_body}
@@ -165,7 +163,7 @@ class Swarm:
 
     def _rms_vorticity(self, fields: Fields) -> Number:
         layout = self.flow.transform.layout
-        omega = curl(layout, self.flow.velocity(fields))
+        omega = curl(layout, fields["velocity"])
         return jnp.sqrt(layout.inner(omega, omega).sum())
 
     def _placed(self, name: str, kind: SpeciesRun) -> ParticleSet:
@@ -272,7 +270,7 @@ class Swarm:
         """The fluid as a species sees it. The acceleration needs `rate`, the partial time
         derivative of the velocity. `values` (3, *kept_order) are those of the velocity on the grid,
         if they are known."""
-        velocity = self.flow.velocity(fields)
+        velocity = fields["velocity"]
         return Fluid(
             self.kinds[name].sampler,
             velocity,

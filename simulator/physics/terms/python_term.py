@@ -1,6 +1,5 @@
 """A term that a function of a user's file gives."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -53,32 +52,8 @@ class PythonTerm(Term):
     def _rates(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
         function = replace(self._function, parameters=self.settings.parameters)
         rates = function(dict(values), tuple(points), time)
-        if not isinstance(rates, Mapping) or not rates:
-            raise function.refused(f"a dict of rates by field is needed, not {rates!r}")
-        return {name: self._shaped(function, name, rate, values) for name, rate in rates.items()}
-
-    def _shaped(
-        self, function: UserFunction, name: str, rate: Any, values: PointValues
-    ) -> jax.Array:
-        """The rate of a field with the shape and type of the field's values."""
-        if name not in self.shapes:
-            raise function.refused(
-                f"returned {name!r}; a term of this model acts on {', '.join(self.shapes)}"
-            )
-        value = values[name]
-        lead = self.shapes[name]
-        try:
-            if lead:
-                if len(rate) != lead[0]:
-                    raise ValueError(f"{lead[0]} components are needed, not {len(rate)}")
-                parts = [jnp.broadcast_to(jnp.asarray(part), value.shape[1:]) for part in rate]
-                rate = jnp.stack(parts)
-            array = jnp.broadcast_to(jnp.asarray(rate), value.shape)
-        except (TypeError, ValueError) as error:
-            raise function.refused(f"{name}: {error}") from None
-        if jnp.iscomplexobj(array) and not jnp.iscomplexobj(value):
-            raise function.refused(f"{name} is complex; real values are needed")
-        return array.astype(value.dtype)
+        some = next(iter(values.values()))
+        return function.by_field(rates, self.shapes, some.shape[-3:], some.dtype, "rates")
 
     def at_point(
         self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number

@@ -225,18 +225,8 @@ class Relax(Term):
         if not isinstance(mask, PythonMaskSettings):
             return mask.chi(self.grid, points, time)
         function = replace(self._functions["mask"], parameters=mask.parameters)
-        return self._scalar(function, function(*points, time), points)
-
-    def _scalar(self, function: UserFunction, value: Any, points: Coordinates) -> jax.Array:
         shape = np.broadcast_shapes(*(p.shape for p in points))
-        try:
-            array = jnp.broadcast_to(jnp.asarray(value), shape)
-        except (TypeError, ValueError) as error:
-            raise function.refused(str(error)) from None
-        if jnp.iscomplexobj(array) and self.transform.layout.real:
-            raise function.refused("gives complex values; real values are needed")
-        dtype = self.transform.dtype
-        return array.astype(jnp.result_type(dtype, 1j) if jnp.iscomplexobj(array) else dtype)
+        return function.values(function(*points, time), (), shape, self.transform.dtype)
 
     def target(
         self, name: str, inputs: PointValues, points: Coordinates, time: Number
@@ -247,11 +237,11 @@ class Relax(Term):
         count = lead[0] if lead else 1
         if isinstance(target, PythonTargetSettings):
             function = replace(self._functions[name], parameters=target.parameters)
-            value = function(*points, time)
-            parts = tuple(value) if lead else (value,)
-            if len(parts) != count:
-                raise function.refused(f"gave {len(parts)} components; {count} are needed")
-            return [self._scalar(function, part, points) for part in parts]
+            shape = np.broadcast_shapes(*(p.shape for p in points))
+            real = self.transform.dtype
+            dtype = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
+            value = function.values(function(*points, time), lead, shape, dtype)
+            return list(value) if lead else [value]
         if isinstance(target, str) and target == BODY:
             return self.settings.mask.velocity(self.grid, points, time)
         parts = target if isinstance(target, tuple) else (target,)

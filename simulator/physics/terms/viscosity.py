@@ -99,13 +99,7 @@ class Viscosity(Term):
         function = replace(self._functions[name], parameters=coefficient.parameters)
         value = function(dict(values), tuple(points), time)
         shape = np.broadcast_shapes(*(p.shape for p in points))
-        try:
-            array = jnp.broadcast_to(jnp.asarray(value), shape)
-        except (TypeError, ValueError) as error:
-            raise function.refused(str(error)) from None
-        if jnp.iscomplexobj(array):
-            raise function.refused("gives complex values; real values are needed")
-        return array.astype(dtype)
+        return function.values(value, (), shape, dtype)
 
     def inputs(self, fields: Fields, time: Number) -> Fields:
         inputs = {}

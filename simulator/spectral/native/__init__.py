@@ -40,6 +40,7 @@ def described(kernels: str, platform: str) -> str:
 
 
 STAGE = "simulator_stage"
+EVALUATE = "simulator_evaluate"
 BLANK = "simulator_blank"
 WEAVE = "simulator_weave"
 GATHER = "simulator_gather"
@@ -50,7 +51,20 @@ DRIFT = "simulator_drift"
 ADVANCE = "simulator_advance"
 LEAVE = "simulator_leave"
 RESTORE = "simulator_restore"
-TARGETS = (STAGE, BLANK, WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, ADVANCE, LEAVE, RESTORE)
+TARGETS = (
+    STAGE,
+    EVALUATE,
+    BLANK,
+    WEAVE,
+    GATHER,
+    DEPOSIT,
+    SORT,
+    KICK,
+    DRIFT,
+    ADVANCE,
+    LEAVE,
+    RESTORE,
+)
 """Targets of `jax.ffi.ffi_call`."""
 
 
@@ -79,6 +93,12 @@ class Library:
         functions.simulator_variant.restype = ctypes.c_char_p
         functions.simulator_scratch.restype = ctypes.c_int64
         functions.simulator_scratch.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
+        functions.simulator_evaluation.restype = None
+        functions.simulator_evaluation.argtypes = [
+            *[ctypes.c_void_p] * 3,
+            ctypes.c_int,
+            ctypes.c_void_p,
+        ]
         return functions
 
     @property
@@ -97,6 +117,20 @@ class Library:
         if size < 0:
             raise ValueError(f"{len(numbers)} numbers do not describe a stage")
         return size
+
+    def evaluation(
+        self,
+        to_points: Sequence[int],
+        to_modes: Sequence[int],
+        sizes: Sequence[int],
+        double: bool,
+    ) -> tuple[int, int]:
+        """Scratch memory in bytes that a thread needs for an evaluation, and its units."""
+        arrays = [np.asarray(numbers, np.int64) for numbers in (to_points, to_modes, sizes)]
+        found = np.zeros(2, np.int64)
+        addresses = [array.ctypes.data for array in arrays]
+        self._functions.simulator_evaluation(*addresses, double, found.ctypes.data)
+        return int(found[0]), int(found[1])
 
 
 @cache

@@ -11,6 +11,8 @@
   namespace NAME {                                 \
   void run_double(const simulator::Stage &);       \
   void run_single(const simulator::Stage &);       \
+  void evaluate_double(const simulator::Evaluation &); \
+  void evaluate_single(const simulator::Evaluation &); \
   void gather_double(const simulator::Gather &);   \
   void gather_single(const simulator::Gather &);   \
   void deposit_whole(const simulator::Deposit &);  \
@@ -35,6 +37,7 @@ SIMULATOR_VARIANT(baseline)
 namespace simulator {
 
 typedef void (*Run)(const Stage &);
+typedef void (*RunEvaluation)(const Evaluation &);
 typedef void (*RunGather)(const Gather &);
 typedef void (*RunDeposit)(const Deposit &);
 typedef void (*RunWeave)(const Weave &);
@@ -44,6 +47,7 @@ typedef void (*RunAdvance)(Advance &);
 
 // The function that runs a stage with numbers of type T and the widest instructions of this processor.
 template <class T> Run runner();
+template <class T> RunEvaluation evaluator();
 template <class T> RunGather gatherer();
 template <class T> RunDeposit depositor();
 template <class T> RunWeave weaver();

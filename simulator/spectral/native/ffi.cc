@@ -111,6 +111,97 @@ ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingR
   return ffi::Error::Success();
 }
 
+// The sizes of an evaluation.
+simulator::Evaluation evaluation(const int64_t *to_points, const int64_t *to_modes, const int64_t *sizes, bool is_double) {
+  simulator::Evaluation of{};
+  Geometry &source = of.to_points.geometry, &target = of.to_modes.geometry;
+  std::copy(to_points, to_points + simulator::GEOMETRY_LENGTH, reinterpret_cast<index *>(&source));
+  std::copy(to_modes, to_modes + simulator::GEOMETRY_LENGTH, reinterpret_cast<index *>(&target));
+  index *const into[] = {&of.inputs, &of.products, &of.numbers, &of.temporaries, &of.reductions, &of.sums};
+  for (int i = 0; i < 6; ++i) *into[i] = sizes[i];
+  of.units = source.planes * (is_double ? simulator::pieces<double>(source) : simulator::pieces<float>(source));
+  return of;
+}
+
+// Operands: the messages of the source, and the numbers of the operations. Results: the messages of the target, the
+// reductions (reduction, unit), and scratch memory.
+ffi::Error evaluate(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingRets made,
+                    ffi::Span<const int64_t> to_points, ffi::Span<const int64_t> to_modes, double points_scale,
+                    double modes_scale, ffi::Span<const int64_t> sizes, ffi::Span<const int64_t> operations) {
+  if (to_points.size() != simulator::GEOMETRY_LENGTH || to_modes.size() != simulator::GEOMETRY_LENGTH ||
+      sizes.size() != 6 || operations.size() % 4)
+    return wrong("an evaluation of another version");
+  if (!given.size()) return wrong("a number of arrays is wrong");
+  const ffi::AnyBuffer number = *given.get<ffi::AnyBuffer>(given.size() - 1);
+  const bool is_double = holds_double(number);
+  simulator::Evaluation of = evaluation(to_points.begin(), to_modes.begin(), sizes.begin(), is_double);
+  const Geometry &source = of.to_points.geometry, &target = of.to_modes.geometry;
+  const index sources = source.source.messages, targets = of.products ? target.target.messages : 0;
+  if (index(given.size()) != sources + 1 || index(made.size()) != targets + 2) return wrong("a number of arrays is wrong");
+  if (sources > MOST_MESSAGES || targets > MOST_MESSAGES) return wrong("more than 4096 messages");
+  void *from[MOST_MESSAGES], *to[MOST_MESSAGES];
+  for (index i = 0; i < sources; ++i) {
+    const ffi::AnyBuffer message = *given.get<ffi::AnyBuffer>(i);
+    if (numbers(message) != of.inputs * numbers(source.source) || holds_double(message) != is_double)
+      return wrong("a source of another shape");
+    from[i] = message.untyped_data();
+  }
+  for (index i = 0; i < targets; ++i) {
+    ffi::AnyBuffer message = **made.get<ffi::AnyBuffer>(i);
+    if (numbers(message) != of.products * numbers(target.target) || holds_double(message) != is_double)
+      return wrong("a target of another shape");
+    to[i] = message.untyped_data();
+  }
+  ffi::AnyBuffer reduced = **made.get<ffi::AnyBuffer>(targets), scratch = **made.get<ffi::AnyBuffer>(targets + 1);
+  const index registers = of.inputs + of.products + of.temporaries;
+  of.count = operations.size() / 4;
+  of.operations = reinterpret_cast<const simulator::Operation *>(operations.begin());
+  if (!source.real || of.inputs > simulator::MOST_FIELDS || of.products > simulator::MOST_FIELDS ||
+      of.numbers > of.temporaries || index(number.element_count()) < of.numbers ||
+      index(reduced.element_count()) < of.reductions * of.units)
+    return wrong("operations of other shapes");
+  for (index o = 0; o < of.count; ++o) {
+    const simulator::Operation &one = of.operations[o];
+    const bool reduces = one.kind >= simulator::MAXIMUM;
+    if (one.result < 0 || one.result >= (reduces ? of.reductions : registers) || one.a < 0 || one.a >= registers ||
+        one.b < 0 || one.b >= registers || one.kind < 0 || one.kind > simulator::SUM)
+      return wrong("an operation on a register that does not exist");
+  }
+  const auto fourier = [is_double](index n) -> const void * {
+    if (is_double) return &simulator::fourier<double>(n);
+    return &simulator::fourier<float>(n);
+  };
+  for (simulator::Stage *stage : {&of.to_points, &of.to_modes}) {
+    const Geometry &g = stage->geometry;
+    stage->first = fourier(g.first_points);
+    stage->second = g.axes == 2 ? fourier(g.second_points) : stage->first;
+    stage->start = 0;
+  }
+  of.to_points.components = of.inputs, of.to_modes.components = of.products;
+  of.to_points.scale = points_scale, of.to_modes.scale = modes_scale;
+  of.to_points.source = from, of.to_modes.target = to;
+  of.to_points.target = of.to_modes.source = from;  // not used
+  of.number = number.untyped_data(), of.reduced = reduced.untyped_data();
+  const auto bytes = [&](const Geometry &g) {
+    return is_double ? simulator::scratch_bytes<double>(g) : simulator::scratch_bytes<float>(g);
+  };
+  const index needed = is_double ? simulator::scratch_bytes<double>(of) : simulator::scratch_bytes<float>(of);
+  const index threads = index(scratch.size_bytes()) / needed;
+  if (!threads) return wrong("too little scratch memory");
+  const auto run = is_double ? simulator::evaluator<double>() : simulator::evaluator<float>();
+  std::vector<char> used(threads, false);
+  simulator::share(pool, threads, of.units, [&](index begin, index end, index worker) {
+    simulator::Evaluation part = of;
+    char *own = static_cast<char *>(scratch.untyped_data()) + worker * needed;
+    part.to_points.scratch = own, part.to_modes.scratch = own + bytes(source);
+    part.scratch = own + bytes(source) + bytes(target);
+    part.begin = begin, part.end = end, part.follows = used[worker];
+    run(part);
+    if (!used[worker]) used[worker] = true;
+  });
+  return ffi::Error::Success();
+}
+
 // Kernels for particles visit this many entries of an array at a time.
 constexpr index ENTRIES = 4096;
 
@@ -453,6 +544,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_stage, stage,
                                   .Attr<ffi::Span<const int64_t>>("geometry")
                                   .Attr<double>("scale"));
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_evaluate, evaluate,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const int64_t>>("to_points")
+                                  .Attr<ffi::Span<const int64_t>>("to_modes")
+                                  .Attr<double>("points_scale")
+                                  .Attr<double>("modes_scale")
+                                  .Attr<ffi::Span<const int64_t>>("sizes")
+                                  .Attr<ffi::Span<const int64_t>>("operations"));
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_weave, weave,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
@@ -566,6 +669,14 @@ int64_t simulator_scratch(const int64_t *geometry, int64_t length, int is_double
   Geometry g;
   std::copy(geometry, geometry + length, reinterpret_cast<index *>(&g));
   return is_double ? simulator::scratch_bytes<double>(g) : simulator::scratch_bytes<float>(g);
+}
+
+// Bytes of scratch memory that a thread needs for an evaluation, and the units of the evaluation.
+void simulator_evaluation(const int64_t *to_points, const int64_t *to_modes, const int64_t *sizes, int is_double,
+                          int64_t *found) {
+  const simulator::Evaluation of = evaluation(to_points, to_modes, sizes, is_double);
+  found[0] = is_double ? simulator::scratch_bytes<double>(of) : simulator::scratch_bytes<float>(of);
+  found[1] = of.units;
 }
 
 }

@@ -89,21 +89,36 @@ template <class T> const Fourier<T> &fourier(index n) {
 template const Fourier<double> &fourier(index);
 template const Fourier<float> &fourier(index);
 
+// Bytes of the tiles of a plane between its two transforms.
+template <class T> static index plane_bytes(const Geometry &g) {
+  const index rows = g.to_points ? g.first_points : g.first_modes, lanes = CELL_BYTES / index(sizeof(T));
+  return g.axes == 2 ? (rows + lanes - 1) / lanes * g.second_points * 2 * CELL_BYTES : 0;
+}
+
 template <class T> index scratch_bytes(const Geometry &g) {
   const index longest = g.first_points > g.second_points ? g.first_points : g.second_points;
-  const index cell = 2 * CELL_BYTES, lanes = CELL_BYTES / index(sizeof(T));
-  const index rows = g.to_points ? g.first_points : g.first_modes;
-  const index plane = g.axes == 2 ? (rows + lanes - 1) / lanes * g.second_points * cell : 0;
-  return 4 * longest * cell + 4 * longest * index(sizeof(index)) + plane + 5 * WAY + 6 * SHIFT;
+  return 4 * longest * 2 * CELL_BYTES + 4 * longest * index(sizeof(index)) + plane_bytes<T>(g) + 5 * WAY + 6 * SHIFT;
 }
 template index scratch_bytes<double>(const Geometry &);
 template index scratch_bytes<float>(const Geometry &);
+
+template <class T> index scratch_bytes(const Evaluation &of) {
+  const Geometry &in = of.to_points.geometry, &out = of.to_modes.geometry;
+  const index tile = (in.axes == 2 ? in.second_points : in.first_points) * 2 * CELL_BYTES;
+  const index arrays = of.inputs + of.products + 4;
+  return scratch_bytes<T>(in) + scratch_bytes<T>(out) + of.inputs * (tile + plane_bytes<T>(in)) +
+         of.products * (tile + plane_bytes<T>(out)) + (of.temporaries + of.reductions) * CHUNK_BYTES +
+         arrays * (WAY + 3 * SHIFT);
+}
+template index scratch_bytes<double>(const Evaluation &);
+template index scratch_bytes<float>(const Evaluation &);
 
 namespace {
 
 struct Variant {
   const char *name;
   Run run_double, run_single;
+  RunEvaluation evaluate_double, evaluate_single;
   RunGather gather_double, gather_single;
   RunDeposit deposit_whole, deposit_double, deposit_single;
   RunWeave weave_double, weave_single;
@@ -115,7 +130,7 @@ struct Variant {
 
 #define SIMULATOR_FUNCTIONS(NAME, USABLE)                                                             \
   Variant {                                                                                           \
-    #NAME, NAME::run_double, NAME::run_single, NAME::gather_double, NAME::gather_single,              \
+    #NAME, NAME::run_double, NAME::run_single, NAME::evaluate_double, NAME::evaluate_single, NAME::gather_double, NAME::gather_single,              \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
         NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift_double,                 \
         NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE                        \
@@ -148,6 +163,8 @@ const Variant *chosen = best();
 
 template <> Run runner<double>() { return chosen->run_double; }
 template <> Run runner<float>() { return chosen->run_single; }
+template <> RunEvaluation evaluator<double>() { return chosen->evaluate_double; }
+template <> RunEvaluation evaluator<float>() { return chosen->evaluate_single; }
 template <> RunGather gatherer<double>() { return chosen->gather_double; }
 template <> RunGather gatherer<float>() { return chosen->gather_single; }
 template <> RunDeposit depositor<int64_t>() { return chosen->deposit_whole; }

@@ -75,6 +75,32 @@ struct Stage {
   const void *first, *second;  // Fourier transforms of the two axes
 };
 
+// An operation on the values at each point: register `result` from the registers `a` and `b`. The registers are the
+// values of the inputs, the products, numbers, and temporary results. The last two kinds reduce `a` over the points.
+enum Kind { COPY, ADD, SUBTRACT, MULTIPLY, DIVIDE, LARGER, SMALLER, NEGATE, ABSOLUTE, ROOT, MAXIMUM, SUM };
+struct Operation {
+  index kind, result, a, b;
+};
+constexpr index MOST_FIELDS = 64;  // inputs, or products
+// Bytes of a temporary register: the points of a tile to which all operations are applied one after another.
+constexpr index CHUNK_BYTES = 1024;
+
+// The products at the points of all planes, from messages to messages; each call visits the units from `begin` to `end`,
+// which are those of `to_points` for all components together.
+struct Evaluation {
+  Stage to_points, to_modes;
+  index inputs, products, numbers, temporaries;  // temporaries: registers of numbers and temporary results
+  index reductions, sums;     // of the reductions, sums come last
+  index units;
+  index count;
+  const Operation *operations;
+  const void *number;         // (numbers,)
+  void *reduced;              // (reduction, unit)
+  char *scratch;
+  index begin, end;
+  bool follows;               // an earlier call has used the same scratch memory
+};
+
 // Copies a block of a field, with the components side by side, into an array with room around the block: the lines of
 // the block from `begin` to `end`.
 struct Weave {
@@ -167,8 +193,9 @@ struct Advance {
   bool lost;                  // whether a position is not finite
 };
 
-// Bytes of scratch memory that a call of a stage needs.
+// Bytes of scratch memory that a thread needs for a stage, and for an evaluation.
 template <class T> index scratch_bytes(const Geometry &geometry);
+template <class T> index scratch_bytes(const Evaluation &of);
 
 // The units of a plane: 1 with two transformed axes, else the tiles of lines, or pairs of tiles of real lines. A last
 // tile that overlaps the one before it belongs to the same unit.

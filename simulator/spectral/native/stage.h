@@ -82,16 +82,37 @@ template <class T> class Runner {
   const Arranged<T> source, target;
   const Fourier<T> &first, &second;
   const index re, im;
-  T *tiles[4];
-  T *plane;
+  const bool two, real_first, real_second;
+  const index rows_in, lanes_in, rows_out, lanes_out;
+  const bool across_in, across_out;
+  const index length;  // of the plane's tiles, in cells
+  // Contiguous lines become lanes; otherwise the lines are the rows.
+  const index line_in, line_out;
+  const index source_lines, target_lines, source_bytes, target_bytes;
   index *offsets[2];
   void **buffers[2];
   Lines<T> from, to;
+  Lines<T> next, written;  // to be prefetched
+  bool reads_next, writes;
 
  public:
-  Runner(const Stage &of, const Fourier<T> &one, const Fourier<T> &two)
-      : stage(of), g(of.geometry), source(g.source, of.source), target(g.target, of.target), first(one), second(two),
-        re(g.sign < 0 ? 0 : L::CELL), im(g.sign < 0 ? L::CELL : 0), from{}, to{} {
+  T *tiles[4];
+  T *plane;
+
+  explicit Runner(const Stage &of)
+      : stage(of), g(of.geometry), source(g.source, of.source), target(g.target, of.target),
+        first(*static_cast<const Fourier<T> *>(of.first)), second(*static_cast<const Fourier<T> *>(of.second)),
+        re(g.sign < 0 ? 0 : L::CELL), im(g.sign < 0 ? L::CELL : 0), two(g.axes == 2),
+        real_first(g.real && g.first == simulator::Z), real_second(g.real && g.second == simulator::Z),
+        rows_in(g.to_points ? g.first_modes : g.first_points), lanes_in(g.to_points ? g.second_modes : g.second_points),
+        rows_out(g.to_points ? g.first_points : g.first_modes), lanes_out(g.to_points ? g.second_points : g.second_modes),
+        across_in(source.contiguous(g.block) == g.first), across_out(target.contiguous(g.block) == (two ? g.second : g.first)),
+        length(g.to_points && real_second ? g.second_modes : g.second_points),
+        line_in(across_in ? g.second : g.first),
+        line_out(across_out ? (two ? g.first : g.second) : (two ? g.second : g.first)),
+        source_lines(across_in ? lanes_in : rows_in), target_lines(line_out == g.first ? rows_out : lanes_out),
+        source_bytes(g.source.extents[2] * bytes_of(g.source)), target_bytes(g.target.extents[2] * bytes_of(g.target)),
+        from{}, to{}, next{}, written{}, reads_next(false), writes(false) {
     const index longest = g.first_points > g.second_points ? g.first_points : g.second_points;
     char *at = of.scratch;
     for (int i = 0; i < 4; ++i) {
@@ -106,99 +127,132 @@ template <class T> class Runner {
       at += longest * index(sizeof(index));
     }
     plane = reinterpret_cast<T *>(at + (-reinterpret_cast<index>(at) & 63));
+    source.table(line_in, source_lines, offsets[0], buffers[0]);
+    target.table(line_out, target_lines, offsets[1], buffers[1]);
   }
 
   // Transforms the units of the stage from `stage.begin` to `stage.end`.
   void run() {
-    const bool two = g.axes == 2;
-    const index rows_in = g.to_points ? g.first_modes : g.first_points;
-    const index lanes_in = g.to_points ? g.second_modes : g.second_points;
-    const index rows_out = g.to_points ? g.first_points : g.first_modes;
-    const index lanes_out = g.to_points ? g.second_points : g.second_modes;
-    const index start_in = g.start_in == 1 ? stage.start * source.stride[g.start_axis] : 0;
-    const index start_out = g.start_in == 2 ? stage.start * target.stride[g.start_axis] : 0;
-    const bool across_in = source.contiguous(g.block) == g.first;
-    const bool across_out = target.contiguous(g.block) == (two ? g.second : g.first);
-    // Contiguous lines become lanes; otherwise the lines are the rows.
-    const index line_in = across_in ? g.second : g.first;
-    const index line_out = across_out ? (two ? g.first : g.second) : (two ? g.second : g.first);
-    source.table(line_in, across_in ? lanes_in : rows_in, offsets[0], buffers[0]);
-    target.table(line_out, line_out == g.first ? rows_out : lanes_out, offsets[1], buffers[1]);
-    if (two && g.to_points && !stage.follows) clear_gaps(rows_out);
-    const index source_lines = across_in ? lanes_in : rows_in, source_bytes = g.source.extents[2] * bytes_of(g.source);
-    const index target_lines = line_out == g.first ? rows_out : lanes_out;
-    const index target_bytes = g.target.extents[2] * bytes_of(g.target);
-    const index pairs = g.real && g.first == simulator::Z ? 2 : 1;
-    const index tiles_in = (tile_count<T>(lanes_in) + pairs - 1) / pairs;
+    if (two && g.to_points && !stage.follows) clear_gaps(plane);
+    const index pieces = simulator::pieces<T>(g);
     for (index unit = stage.begin; unit < stage.end;) {
-      const index pieces = simulator::pieces<T>(g), number = unit / pieces, c = number / g.planes, p = number % g.planes;
+      const index number = unit / pieces, c = number / g.planes, p = number % g.planes;
       // Of this plane: all pieces, or those up to the stage's end.
       const index piece = unit % pieces, end = stage.end - unit < pieces - piece ? piece + stage.end - unit : pieces;
       unit += end - piece;
-      from = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
-      to = {offsets[1], buffers[1], start_out + c * target.component + p * target.stride[g.block], nullptr};
-      // Prefetches the lines of the source in the next plane, and the lines of the target: in this plane if there
-      // are two passes over it, else in the next plane.
-      Lines<T> next = from, written = to;
-      next.plane += p + 1 < g.planes ? source.stride[g.block] : source.component - (g.planes - 1) * source.stride[g.block];
-      if (!two) written.plane += target.stride[g.block];
-      const bool more = p + 1 < g.planes || c + 1 < stage.components;
-      index part = piece * tiles_in / pieces;
-      auto ahead = [&] {
-        if (more && g.source.complex_values) fetch<false>(next, source_lines, source_bytes, part, tiles_in);
-        if ((two || p + 1 < g.planes) && g.target.complex_values)
-          fetch<true>(written, target_lines, target_bytes, part, tiles_in);
-        ++part;
-      };
-      if (!two) {
-        const index tiles = tile_count<T>(lanes_in), each = g.real ? 2 : 1;
-        for_tiles(lanes_in, g.real, piece * each, end == pieces ? tiles : end * each, [&](index lane, index other, index lanes) {
-          ahead();
-          gather(across_in, lane, other, lanes);
-          scatter(across_out, lane, other, lanes, transformed(first), g.first_points, g.first_modes, g.real);
-        });
-        continue;
+      place(c, p);
+      if (p + 1 < g.planes)
+        expect(c, p + 1);
+      else if (c + 1 < stage.components)
+        expect(c + 1, 0);
+      if (two) {
+        first_pass(plane);
+        second_pass(plane);
+      } else {
+        // The lines of the target that are written next are those of the next plane.
+        writes = writes && p + 1 < g.planes;
+        written.plane += target.stride[g.block];
+        lines(piece, end);
       }
-      const bool real_first = g.real && g.first == simulator::Z, real_second = g.real && g.second == simulator::Z;
-      const index length = g.to_points && real_second ? g.second_modes : g.second_points;
-      for_tiles(lanes_in, real_first, 0, tile_count<T>(lanes_in), [&](index lane, index other, index lanes) {
-        ahead();
-        gather(across_in, lane, other, lanes);
-        const Rows across = real_second ? all(lanes_in) : g.to_points ? modes(g.second_modes, g.second_points) : all(lanes_in);
-        T *found = transformed(first);
-        if (!real_first) {
-          transpose_tile<T>(found, rows_of_result(rows_out), lane, lanes, plane, across, length);
-          return;
-        }
-        T *a = tiles[0] == found ? tiles[1] : tiles[0], *b = tiles[2];
-        unpack_pair<T>(found, a, b, g.first_modes, g.first_points, re, im, g.doubled ? T(1) : T(0.5));
-        transpose_tile<T>(a, all(g.first_modes), lane, lanes, plane, across, length);
-        if (other != lane) transpose_tile<T>(b, all(g.first_modes), other, lanes, plane, across, length);
-      });
-      index row = 0;
-      for_tiles(rows_out, real_second, 0, tile_count<T>(rows_out), [&](index lane, index other, index lanes) {
-        const T *tile = plane + row * length * CELL;
-        T *found;
-        if (real_second) {
-          const T *next = other == lane ? tile : tile + length * CELL;
-          pack_pair<T>(tile, next, tiles[1], g.second_modes, g.second_points, re, im, weight());
-          found = transform<T>(second, tiles[1], tiles[0], tiles[1]);
-          row += 2;
-        } else {
-          found = transform<T>(second, tile, tiles[0], tiles[1]);
-          row += 1;
-        }
-        scatter(across_out, lane, other, lanes, found, g.second_points, g.second_modes, real_second);
-      });
     }
   }
 
- private:
-  static index bytes_of(const Side &side) { return index(sizeof(T)) * (side.complex_values ? 2 : 1); }
-  static Rows all(index count) { return {count, count, 0, count}; }
-  static Rows modes(index count, index points) { return {count, (count + 1) / 2, points - count, points}; }
-  Rows rows_of_result(index rows) const { return g.to_points ? all(rows) : modes(g.first_modes, g.first_points); }
-  T weight() const { return g.doubled ? T(1) : T(0.5); }
+  // Chooses plane `p` of component `c`, and expects no other plane after it. `fetches`: whether the target's lines are
+  // prefetched.
+  void place(index c, index p, bool fetches = true) {
+    const index start_in = g.start_in == 1 ? stage.start * source.stride[g.start_axis] : 0;
+    const index start_out = g.start_in == 2 ? stage.start * target.stride[g.start_axis] : 0;
+    from = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
+    to = {offsets[1], buffers[1], start_out + c * target.component + p * target.stride[g.block], nullptr};
+    written = to;
+    writes = fetches && g.target.complex_values;
+    reads_next = false;
+  }
+
+  // The plane to be read next.
+  void expect(index c, index p) {
+    const index start_in = g.start_in == 1 ? stage.start * source.stride[g.start_axis] : 0;
+    next = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
+    reads_next = g.source.complex_values;
+  }
+
+  // Transforms tiles of lines, or pairs of tiles of real lines, if only one axis is transformed.
+  void lines(index piece, index end) {
+    const index tiles = tile_count<T>(lanes_in), each = g.real ? 2 : 1, last = simulator::pieces<T>(g);
+    index part = piece;
+    for_tiles(lanes_in, g.real, piece * each, end == last ? tiles : end * each, [&](index lane, index other, index lanes) {
+      prefetch(part++, (tiles + each - 1) / each);
+      gather(lane, other, lanes);
+      scatter(lane, other, lanes, transformed_first(), g.first_points, g.first_modes, g.real);
+    });
+  }
+
+  // Transforms the plane's lines along the first axis. They are written into the tiles of `plane` as lanes.
+  void first_pass(T *plane) {
+    const index pairs = real_first ? 2 : 1, parts = (tile_count<T>(lanes_in) + pairs - 1) / pairs;
+    index part = 0;
+    for_tiles(lanes_in, real_first, 0, tile_count<T>(lanes_in), [&](index lane, index other, index lanes) {
+      prefetch(part++, parts);
+      gather(lane, other, lanes);
+      spread(transformed_first(), lane, other, lanes, plane);
+    });
+  }
+
+  // Writes a tile of results along the first axis, or those of a pair of tiles of real lines, into the tiles of `plane`.
+  void spread(const T *found, index lane, index other, index lanes, T *plane) {
+    const Rows across = g.to_points && !real_second ? modes(g.second_modes, g.second_points) : all(lanes_in);
+    if (!real_first) {
+      transpose_tile<T>(found, rows_of_result(rows_out), lane, lanes, plane, across, length);
+      return;
+    }
+    T *a = tiles[0] == found ? tiles[1] : tiles[0], *b = tiles[2];
+    unpack_pair<T>(found, a, b, g.first_modes, g.first_points, re, im, g.doubled ? T(1) : T(0.5));
+    transpose_tile<T>(a, all(g.first_modes), lane, lanes, plane, across, length);
+    if (other != lane) transpose_tile<T>(b, all(g.first_modes), other, lanes, plane, across, length);
+  }
+
+  // Numbers in the tiles of a plane.
+  index plane_numbers() const { return tile_count<T>(rows_out) * g.second_points * CELL; }
+
+  // Calls visit(lane, lane of the partner, lanes) for the pairs of tiles of real lines of a plane, or of one of its
+  // pieces.
+  template <class Visit> void for_tiles_of_points(Visit visit) const {
+    for_tiles(rows_out, real_second, 0, tile_count<T>(rows_out), visit);
+  }
+
+  template <class Visit> void for_tiles_of_piece(index piece, Visit visit) const {
+    const index tiles = tile_count<T>(lanes_in), last = simulator::pieces<T>(g);
+    for_tiles(lanes_in, true, piece * 2, piece + 1 == last ? tiles : (piece + 1) * 2, visit);
+  }
+
+  // Transforms the lines along the second axis, and writes the results to the target.
+  void second_pass(const T *plane) {
+    index row = 0;
+    for_tiles(rows_out, real_second, 0, tile_count<T>(rows_out), [&](index lane, index other, index lanes) {
+      T *found = transformed_second(plane, row, other != lane);
+      row += real_second ? 2 : 1;
+      scatter(lane, other, lanes, found, g.second_points, g.second_modes, real_second);
+    });
+  }
+
+  // Transforms tile `row` of a plane, for real results together with the following tile if they are a `pair`, and
+  // returns the one of tiles[0] and tiles[1] that holds the result.
+  T *transformed_second(const T *plane, index row, bool pair) {
+    const T *tile = plane + row * length * CELL;
+    if (!real_second) return transform<T>(second, tile, tiles[0], tiles[1]);
+    pack_pair<T>(tile, pair ? tile + length * CELL : tile, tiles[1], g.second_modes, g.second_points, re, im, weight());
+    return transform<T>(second, tiles[1], tiles[0], tiles[1]);
+  }
+
+  // Transforms tiles[1] along the first axis.
+  T *transformed_first() { return transform<T>(first, tiles[1], tiles[0], tiles[1]); }
+  T *transformed_first(const T *tile) { return transform<T>(first, tile, tiles[0], tiles[1]); }
+
+  // Prefetches a part of the plane to be read next, and of the lines of the target.
+  void prefetch(index part, index parts) {
+    if (reads_next) fetch<false>(next, source_lines, source_bytes, part, parts);
+    if (writes) fetch<true>(written, target_lines, target_bytes, part, parts);
+  }
 
   // Calls visit(lane, lane of the partner, lanes) for the tiles, or pairs of tiles, of an axis from `begin` to `end`.
   template <class Visit> static void for_tiles(index extent, bool pairs, index begin, index end, Visit visit) {
@@ -208,6 +262,60 @@ template <class T> class Runner {
       visit(tile_start<T>(i, extent), tile_start<T>(next, extent), lanes);
     }
   }
+
+  // Gathers a tile of the source, or a pair of tiles of real lines, into tiles[1].
+  void gather(index lane, index other, index lanes) {
+    const bool real = g.real && g.first == simulator::Z;
+    if (!real) {
+      const Rows rows = g.to_points ? modes(g.first_modes, g.first_points) : all(g.first_points);
+      zero_cells<T>(tiles[1], rows.low, rows.low + rows.shift);
+      load(lane, lanes, tiles[1], rows);
+    } else if (g.to_points) {
+      load(lane, lanes, tiles[2], all(g.first_modes));
+      load(other, lanes, tiles[3], all(g.first_modes));
+      pack_pair<T>(tiles[2], tiles[3], tiles[1], g.first_modes, g.first_points, re, im, weight());
+    } else if (across_in) {
+      const Segment line = all(g.first_points).segment(0);
+      load_across<T, 1>(from, lane, lanes, tiles[1], line, re, im);
+      load_across<T, 1>(from, other, lanes, tiles[1], line, im, re);
+    } else {
+      load_real<T>(from, lane, other, lanes, tiles[1], g.first_points, re, im);
+    }
+  }
+
+  // Writes a tile of results, or the results of a pair of tiles of real lines, to the target.
+  void scatter(index lane, index other, index lanes, T *found, index points, index kept, bool real) {
+    const T scale = T(stage.scale);
+    if (!real) {
+      store(lane, lanes, found, g.to_points ? all(points) : modes(kept, points), scale);
+    } else if (!g.to_points) {
+      unpack_pair<T>(found, tiles[2], tiles[3], kept, points, re, im, g.doubled ? T(1) : T(0.5));
+      store(lane, lanes, tiles[2], all(kept), scale);
+      store(other, lanes, tiles[3], all(kept), scale);
+    } else if (across_out) {
+      const Segment line = all(points).segment(0);
+      store_across<T, 1>(to, lane, lanes, found, line, re, im, scale);
+      store_across<T, 1>(to, other, lanes, found, line, im, re, scale);
+    } else {
+      store_real<T>(to, lane, other, lanes, found, points, re, im, scale);
+    }
+  }
+
+  // Sets the cells between the modes of positive and negative wavenumber of the second axis to zero, once for all
+  // planes.
+  void clear_gaps(T *plane) {
+    if (g.real && g.second == simulator::Z) return;
+    const Rows across = modes(g.second_modes, g.second_points);
+    for (index number = 0; number < tile_count<T>(rows_out); ++number)
+      zero_cells<T>(plane + number * g.second_points * CELL, across.low, across.low + across.shift);
+  }
+
+ private:
+  static index bytes_of(const Side &side) { return index(sizeof(T)) * (side.complex_values ? 2 : 1); }
+  static Rows all(index count) { return {count, count, 0, count}; }
+  static Rows modes(index count, index points) { return {count, (count + 1) / 2, points - count, points}; }
+  Rows rows_of_result(index rows) const { return g.to_points ? all(rows) : modes(g.first_modes, g.first_points); }
+  T weight() const { return g.doubled ? T(1) : T(0.5); }
 
   // Calls visit(lines, segment) for all contiguous parts of lines along `axis`; lines may continue in the next
   // message.
@@ -226,28 +334,8 @@ template <class T> class Runner {
     }
   }
 
-  // Gathers a tile of the source, or a pair of tiles of real lines, into tiles[1].
-  void gather(bool across, index lane, index other, index lanes) {
-    const bool real = g.real && g.first == simulator::Z;
-    if (!real) {
-      const Rows rows = g.to_points ? modes(g.first_modes, g.first_points) : all(g.first_points);
-      zero_cells<T>(tiles[1], rows.low, rows.low + rows.shift);
-      load(across, lane, lanes, tiles[1], rows);
-    } else if (g.to_points) {
-      load(across, lane, lanes, tiles[2], all(g.first_modes));
-      load(across, other, lanes, tiles[3], all(g.first_modes));
-      pack_pair<T>(tiles[2], tiles[3], tiles[1], g.first_modes, g.first_points, re, im, weight());
-    } else if (across) {
-      const Segment line = all(g.first_points).segment(0);
-      load_across<T, 1>(from, lane, lanes, tiles[1], line, re, im);
-      load_across<T, 1>(from, other, lanes, tiles[1], line, im, re);
-    } else {
-      load_real<T>(from, lane, other, lanes, tiles[1], g.first_points, re, im);
-    }
-  }
-
-  void load(bool across, index lane, index lanes, T *tile, Rows rows) {
-    if (across)
+  void load(index lane, index lanes, T *tile, Rows rows) {
+    if (across_in)
       for_segments(source, g.first, from, rows, [&](Lines<T> lines, Segment segment) {
         load_across<T, 2>(lines, lane, lanes, tile, segment, re, im);
       });
@@ -255,48 +343,19 @@ template <class T> class Runner {
       load_complex<T>(from, lane, lanes, tile, rows, re, im);
   }
 
-  T *transformed(const Fourier<T> &of) { return transform<T>(of, tiles[1], tiles[0], tiles[1]); }
-
-  // Writes a tile of results, or the results of a pair of tiles of real lines, to the target.
-  void scatter(bool across, index lane, index other, index lanes, T *found, index points, index kept, bool real) {
-    const T scale = T(stage.scale);
-    if (!real) {
-      store(across, lane, lanes, found, g.to_points ? all(points) : modes(kept, points), scale);
-    } else if (!g.to_points) {
-      unpack_pair<T>(found, tiles[2], tiles[3], kept, points, re, im, g.doubled ? T(1) : T(0.5));
-      store(across, lane, lanes, tiles[2], all(kept), scale);
-      store(across, other, lanes, tiles[3], all(kept), scale);
-    } else if (across) {
-      const Segment line = all(points).segment(0);
-      store_across<T, 1>(to, lane, lanes, found, line, re, im, scale);
-      store_across<T, 1>(to, other, lanes, found, line, im, re, scale);
-    } else {
-      store_real<T>(to, lane, other, lanes, found, points, re, im, scale);
-    }
-  }
-
-  void store(bool across, index lane, index lanes, const T *tile, Rows rows, T scale) {
-    if (across)
-      for_segments(target, g.axes == 2 ? g.second : g.first, to, rows, [&](Lines<T> lines, Segment segment) {
+  void store(index lane, index lanes, const T *tile, Rows rows, T scale) {
+    if (across_out)
+      for_segments(target, two ? g.second : g.first, to, rows, [&](Lines<T> lines, Segment segment) {
         store_across<T, 2>(lines, lane, lanes, tile, segment, re, im, scale);
       });
     else
       store_complex<T>(to, lane, lanes, tile, rows, re, im, scale);
   }
-
-  // Sets the cells between the modes of positive and negative wavenumber of the second axis to zero, once for all
-  // planes.
-  void clear_gaps(index rows) {
-    if (g.real && g.second == simulator::Z) return;
-    const Rows across = modes(g.second_modes, g.second_points);
-    for (index number = 0; number < tile_count<T>(rows); ++number)
-      zero_cells<T>(plane + number * g.second_points * CELL, across.low, across.low + across.shift);
-  }
 };
 
 template <class T> static void run(const Stage &stage) {
   if (stage.begin == 0) clear_padding<T>(stage);
-  Runner<T>(stage, *static_cast<const Fourier<T> *>(stage.first), *static_cast<const Fourier<T> *>(stage.second)).run();
+  Runner<T>(stage).run();
 }
 
 }  // namespace SIMULATOR_ISA

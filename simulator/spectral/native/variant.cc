@@ -1,12 +1,14 @@
 // The kernels for one instruction set: compiled several times, each time with other flags and another name.
 
+#include "evaluate.h"
 #include "particles.h"
-#include "stage.h"
 
 namespace SIMULATOR_ISA {
 
 void run_double(const simulator::Stage &stage) { run<double>(stage); }
 void run_single(const simulator::Stage &stage) { run<float>(stage); }
+void evaluate_double(const simulator::Evaluation &of) { evaluate<double>(of); }
+void evaluate_single(const simulator::Evaluation &of) { evaluate<float>(of); }
 void gather_double(const simulator::Gather &particles) { gather<double>(particles); }
 void gather_single(const simulator::Gather &particles) { gather<float>(particles); }
 void deposit_whole(const simulator::Deposit &particles) { deposit<int64_t>(particles); }

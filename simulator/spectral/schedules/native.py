@@ -7,13 +7,15 @@ where x has one point, y is contiguous, z is transformed in place and y transpos
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from simulator.spectral.grid import AXES, Grid
+from simulator.spectral.native.evaluate import Evaluation
+from simulator.spectral.native.pointwise import Unsupported, operations_of
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 from simulator.spectral.schedules.processors import Processors
 from simulator.spectral.schedules.schedule import Arrays, Points, Pointwise, Ranges, Reductions
@@ -195,11 +197,39 @@ class Native(Processors):
         """The kernels write the transformed products directly into the messages."""
         messages = self.outer_inverse((array,))
         blocks = PointBlocks(self, components)
-        if reverse and not keep:
+        evaluation = None if keep or reverse else self.evaluation(pointwise, messages)
+        if evaluation is not None:
+            sent, reduced, values = blocks.visited_at_once(messages, pointwise, evaluation)
+        elif reverse and not keep:
             sent, reduced, values = blocks.visited_for_reverse(messages, pointwise)
         else:
             sent, reduced, values = blocks.visited(messages, pointwise, keep)
         return (self.outer_forward(sent) if sent else ()), self.over_devices(reduced), values
+
+    def evaluation(self, pointwise: Pointwise, messages: Arrays) -> Evaluation | None:
+        """The call of the kernels that evaluates the function, if they have all its operations:
+        not those that read coordinates, for example."""
+        at_messages = self.side_of_messages(0, 0)
+        inputs = messages[0].shape[at_messages.lead]
+        if not self.real or self.block is not None:
+            return None
+        values = self.side_of_values(self.values_order)
+        to_points = self.form(0, at_messages, values, forward=False)
+        to_modes = self.form(0, values, at_messages, forward=True)
+        try:
+            operations = operations_of(pointwise, inputs, self.dtype, self.reduced_axes)
+        except Unsupported:
+            return None
+        # Padding counts in reductions, and so do lines that two tiles share.
+        axes = AXES if self.layout.grid.shape[0] > 1 else "yz"
+        padded = any(self.local(0, a) * self.physical.parts(a) > self.points(a) for a in axes)
+        lanes = to_points.lines[0 if to_points.axes == 2 else 1].points
+        tile = LANES * 4 // self.dtype.itemsize
+        if operations.maxima + operations.sums and (padded or lanes < tile // 2):
+            return None
+        if operations.sums and lanes % tile:
+            return None
+        return Evaluation(to_points, to_modes, operations)
 
 
 class PointBlock(NamedTuple):
@@ -298,6 +328,31 @@ class PointBlocks:
             kept += (blank(shape, part.dtype, number),)
         (into, reduced, kept), _ = lax.scan(body, (empty, self.unvisited(by_plane), kept), numbers)
         return into, reduced.over_planes(), kept
+
+    def visited_at_once(
+        self, messages: Arrays, pointwise: Pointwise, evaluation: Evaluation
+    ) -> Visited:
+        """`visited` in one call of the kernels. The derivative is that of the visits of blocks."""
+        block = self.block(0)
+        values = jax.eval_shape(self.values, messages, block)
+        function, parameters = jax.closure_convert(
+            pointwise, jnp.zeros(values.shape, values.dtype), block.points, block.counted
+        )
+
+        @jax.custom_jvp
+        def evaluated(
+            messages: Arrays, parameters: Sequence[jax.Array], numbers: jax.Array
+        ) -> Visited:
+            return (*evaluation.run(messages, numbers), ())
+
+        @evaluated.defjvp
+        def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Visited, Visited]:
+            def in_blocks(messages: Arrays, parameters: Sequence[jax.Array]) -> Visited:
+                return self.visited(messages, lambda *at: function(*at, *parameters))
+
+            return jax.jvp(in_blocks, primals[:2], tangents[:2])
+
+        return evaluated(messages, parameters, evaluation.numbers)
 
     def unvisited(self, of_block: Reductions) -> Reductions:
         """The identity element of the reductions of every plane."""

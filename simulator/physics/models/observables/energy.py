@@ -11,7 +11,6 @@ from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
-from simulator.physics.models.passive_scalars import scalar_fluxes
 from simulator.physics.models.shear import production
 from simulator.physics.models.tendency import linear_terms
 from simulator.spectral import Local, Points
@@ -76,11 +75,11 @@ class AdvectiveTransfers(Observable[AnyFlow]):
 
     def transfers(self, model: AnyFlow, fields: Fields) -> dict[str, OfModes]:
         def local(values: PointValues, points: Points, parameters: Tree) -> Local:
-            fluxes = scalar_fluxes(model.transported, values)
-            return Local({**model.momentum.products(values), **fluxes})
+            return Local(model.products(values))
 
         products = model.transform.evaluate(model.inputs(fields), local).products
-        kinetic = energy_transfer(fields["velocity"], model.momentum.force(products))
+        advection = model.momentum.force(model.transform.layout, products)
+        kinetic = energy_transfer(fields["velocity"], advection)
         return {"kinetic_energy": kinetic, **scalar_transfers(model, products, fields)}
 
 

@@ -227,7 +227,7 @@ class GasSpectra(Observable[Gas]):
         spectrum of sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no
         part of it is truncated."""
         layout = model.transform.layout
-        energy = 0.5 * energy_transfer(fields["momentum"], model.velocity(fields))
+        energy = 0.5 * energy_transfer(fields["momentum"], model.variables.velocity(model, fields))
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
@@ -235,7 +235,7 @@ class GasSpectra(Observable[Gas]):
         """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left
         out, in its `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity
         belongs to the former."""
-        velocity = model.velocity(fields)
+        velocity = model.variables.velocity(model, fields)
         solenoidal = model.project(velocity)
         parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
         return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
@@ -251,7 +251,7 @@ class GasTransfers(Observable[Gas]):
         layout = model.transform.layout
         rho = fields["density"]
         m = fields["momentum"]
-        velocity = model.velocity(fields)
+        velocity = model.variables.velocity(model, fields)
         axes = model.transform.grid.axes
         slope = model.gradient(_pressure_modes(model, fields))
         inputs = {"density": rho, "momentum": m, "slope": slope}

@@ -102,7 +102,7 @@ class MagneticTransfers(Observable[ConductingFlow]):
     `induction`."""
 
     def transfers(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
-        exact = Rotational(model.transform.layout, magnetic=True)
+        exact = Rotational(magnetic=True)
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
             u = values["velocity"]
@@ -110,12 +110,12 @@ class MagneticTransfers(Observable[ConductingFlow]):
             advection = cross(u, values["vorticity"])
             lorentz = cross(values["current"], b)
             fluxes = scalar_fluxes(model.transported, values)
-            exchanged = {"emf": model.emf(values), **fluxes}
+            exchanged = {"emf": model.products(values)["emf"], **fluxes}
             return Local({**exchanged, "advection": advection, "lorentz": lorentz})
 
         u = fields["velocity"]
         b = fields["magnetic"]
-        inputs = {**fields, **exact.inputs(fields)}
+        inputs = {**fields, **exact.inputs(model.transform.layout, fields)}
         products = model.transform.evaluate(inputs, terms).products
         return {
             "kinetic_energy": energy_transfer(u, products["advection"]),

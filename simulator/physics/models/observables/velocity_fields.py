@@ -64,13 +64,13 @@ def pressure(model: IncompressibleFlow, fields: Fields) -> arrays.PhysicalScalar
     """The values of the pressure."""
     transform = model.transform
     layout = transform.layout
-    exact = Rotational(layout, magnetic="magnetic" in fields)
+    exact = Rotational(magnetic="magnetic" in fields)
 
     def head(values: arrays.PointValues, points: Points, parameters: Tree) -> Local:
         kinetic = 0.5 * operators.squared(values["velocity"])
         return Local({"force": exact.products(values)["force"], "kinetic": kinetic})
 
-    inputs = {name: fields[name] for name in exact.fields} | exact.inputs(fields)
+    inputs = {name: fields[name] for name in exact.fields} | exact.inputs(layout, fields)
     products = transform.evaluate(inputs, head).products
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])

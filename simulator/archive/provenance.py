@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cluster.variables import recorded_variables
+from simulator.config import RunConfig
 from simulator.files import UNRECORDED, Journal, read_json, replace_json
 from simulator.words import version_of
 
@@ -62,6 +63,13 @@ def record_start(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECO
 def read(folder: Path) -> dict[str, Any]:
     """The recorded provenance; empty if there is none."""
     return read_json(folder / NAME)
+
+
+def earlier_choice(config: RunConfig) -> dict[str, Any] | None:
+    """With `fft.backend: auto` the transform that an earlier start of the run has chosen, if any."""
+    if config.fft.backend != "auto":
+        return None
+    return read(config.output.directory).get("mesh", {}).get("choice")
 
 
 def required_packages() -> dict[str, str]:

@@ -12,9 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from run_support import ROOT, tool
 
-from simulator.cli import main
-from simulator.files import replace_json
-from simulator.simulation.provenance import (
+from simulator.archive.provenance import (
     NAME,
     collect,
     git_state,
@@ -22,6 +20,8 @@ from simulator.simulation.provenance import (
     record_start,
     required_packages,
 )
+from simulator.cli import main
+from simulator.files import replace_json
 
 KEPT = {"SLURM_JOB_ID": "12", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--xla_x"}
 LEFT_OUT = (

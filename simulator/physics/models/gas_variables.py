@@ -1,0 +1,69 @@
+"""The variables of a gas: users state density and velocity, the equations density and momentum."""
+
+from collections.abc import Collection
+
+import jax
+import jax.numpy as jnp
+
+from simulator.errors import UserError
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.kinds import Gas
+from simulator.physics.models.variables import Variables
+from simulator.spectral import Local, Points
+from simulator.spectral.arrays import PointValues, SpectralVector, holds
+from simulator.spectral.operators import hermitian
+from simulator.spectral.transform import Tree
+
+
+class GasVariables(Variables[Gas]):
+    def primitives(self, values: PointValues) -> PointValues:
+        return {"density": values["density"], "velocity": values["momentum"] / values["density"]}
+
+    def evolved_rates(self, rates: PointValues, values: PointValues) -> PointValues:
+        """A source of mass moves with the gas: dm/dt = rho dv/dt + v drho/dt."""
+        if not rates:
+            return {}
+        rho = values["density"]
+        source = rates.get("density", jnp.zeros_like(rho))
+        momentum = source * (values["momentum"] / rho)
+        if "velocity" in rates:
+            momentum = momentum + rho * rates["velocity"]
+        evolved = {"momentum": momentum}
+        return {**evolved, "density": source} if "density" in rates else evolved
+
+    def velocity(self, model: Gas, fields: Fields) -> SpectralVector:
+        """The momentum over the density."""
+
+        def quotient(values: PointValues, points: Points, parameters: Tree) -> Local:
+            return Local({"velocity": values["momentum"] / values["density"]})
+
+        return model.transform.evaluate(dict(fields), quotient).products["velocity"]
+
+    def evolved(self, model: Gas, fields: Fields, names: Collection[str]) -> Fields:
+        """Density and momentum from the density and velocity, or momentum, of an initial condition.
+        Without a density, it is the background density everywhere; raises UserError if that is not
+        set."""
+        layout = model.transform.layout
+        background = model.settings.background_density
+        if "density" not in names or not holds(jnp.any(fields["density"] != 0)):
+            if background == "mean":
+                raise UserError(
+                    "gives no density; give one, or a uniform one as model.background_density: NUMBER"
+                )
+            density = jnp.where(layout.zero, background, fields["density"])
+            fields = {**fields, "density": layout.constrain(density)}
+
+        def product(values: PointValues, points: Points, parameters: Tree) -> Local:
+            return Local(values["density"] * values["velocity"])
+
+        @jax.jit
+        def begun(fields: Fields) -> Fields:
+            momentum = fields.get("momentum")
+            if momentum is None:
+                momentum = model.transform.evaluate(fields, product).products
+            evolved = {"density": fields["density"], "momentum": momentum}
+            return {
+                name: layout.constrain(hermitian(layout, field)) for name, field in evolved.items()
+            }
+
+        return begun(fields)
