@@ -10,7 +10,7 @@ from spectral_cases import BOX
 
 from simulator.spectral import Grid, Modes, native
 from simulator.spectral.backends import build, candidates
-from simulator.spectral.native.pointwise import Unsupported, operations_of
+from simulator.spectral.schedules.pointwise import MissingOperation, operations_of
 from simulator.spectral.schedules.schedule import Reductions
 from simulator.spectral.transform import Local, Transform
 
@@ -184,5 +184,5 @@ def test_operations_that_no_result_needs_are_left_out() -> None:
 
     operations = operations_of(function, 2, np.dtype(float), (1, 2))
     assert operations.rows == ((3, 2, 0, 1),)
-    with pytest.raises(Unsupported, match="exp"):
+    with pytest.raises(MissingOperation, match="exp"):
         operations_of(lambda *at: (jnp.exp(at[0]), Reductions({}, {})), 2, np.dtype(float), (1, 2))

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from simulator.spectral.grid import AXES, Grid
-from simulator.spectral.native.evaluate import Evaluation
-from simulator.spectral.native.pointwise import Unsupported, operations_of
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
+from simulator.spectral.schedules.evaluation import Evaluation
+from simulator.spectral.schedules.pointwise import MissingOperation, operations_of
 from simulator.spectral.schedules.processors import Processors
 from simulator.spectral.schedules.schedule import Arrays, Points, Pointwise, Ranges, Reductions
 from simulator.spectral.schedules.xla import Planes
@@ -218,7 +218,7 @@ class Native(Processors):
         to_modes = self.form(0, values, at_messages, forward=True)
         try:
             operations = operations_of(pointwise, inputs, self.dtype, self.reduced_axes)
-        except Unsupported:
+        except MissingOperation:
             return None
         # Padding counts in reductions, and so do lines that two tiles share.
         axes = AXES if self.layout.grid.shape[0] > 1 else "yz"

@@ -35,7 +35,7 @@ results of reductions."""
 POINT_AXES = 3
 
 
-class Unsupported(Exception):
+class MissingOperation(Exception):
     """The kernels lack an operation of a function."""
 
 
@@ -81,7 +81,7 @@ class Operations:
 def operations_of(
     pointwise: Pointwise, inputs: int, dtype: np.dtype, reduced_axes: Sequence[int]
 ) -> Operations:
-    """The operations of a function of real values. Raises `Unsupported`."""
+    """The operations of a function of real values. Raises `MissingOperation`."""
     point = jax.ShapeDtypeStruct((1,) * POINT_AXES, dtype)
     values = jax.ShapeDtypeStruct((inputs, *point.shape), dtype)
     inside = jax.ShapeDtypeStruct(point.shape, bool)
@@ -119,14 +119,14 @@ class Recorder:
     def number(self, value: Any) -> int:
         """A name for a number that is the same at all points."""
         if len(self.numbers) == MOST_NUMBERS:
-            raise Unsupported
+            raise MissingOperation
         self.numbers.append(value)
         return self.NUMBERS + len(self.numbers) - 1
 
     def operation(self, kind: str, a: int, b: int) -> int:
         """A name for the result of an operation."""
         if min(a, b) < 0 or len(self.operations) == MOST_OPERATIONS:
-            raise Unsupported
+            raise MissingOperation
         if (kind, a, b) not in self.known:
             result = self.RESULTS + len(self.operations)
             self.operations.append(Operation(kind, result, a, b))
@@ -199,7 +199,7 @@ class Recorder:
             return REARRANGED[name](operands, parameters, aval)
         if name == "convert_element_type" and parameters["new_dtype"] == self.dtype:
             return first
-        raise Unsupported(name)
+        raise MissingOperation(name)
 
     def reduced(self, name: str, names: np.ndarray, axes: Sequence[int]) -> np.ndarray:
         """Along axes of components: operations, one after another. Over the points: a reduction of
@@ -210,7 +210,7 @@ class Recorder:
             return np.full(1, REDUCED - (position - self.RESULTS))
         for axis in sorted(axes, reverse=True):
             if axis >= names.ndim - POINT_AXES:
-                raise Unsupported
+                raise MissingOperation
             total = names.take(0, axis)
             for i in range(1, names.shape[axis]):
                 total = self.each(OVER_COMPONENTS[name], total, names.take(i, axis))
@@ -231,12 +231,12 @@ class Recorder:
     ) -> Operations:
         """The operations with results in registers."""
         if len(products) > MOST_INPUTS or self.inputs > MOST_INPUTS:
-            raise Unsupported
+            raise MissingOperation
         if min(products, default=0) < 0 or max(reduced, default=REDUCED) > REDUCED:
-            raise Unsupported
+            raise MissingOperation
         positions = {REDUCED - name + self.RESULTS: i for i, name in enumerate(reduced)}
         if len(positions) < len(reduced):
-            raise Unsupported
+            raise MissingOperation
         needed = self._needed({*products, *positions})
         uses = Counter(products)
         for operation in needed:

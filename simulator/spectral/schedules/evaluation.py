@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral.native import EVALUATE, load
-from simulator.spectral.native.pointwise import Operations
 from simulator.spectral.native.stage import Arrays, Form
+from simulator.spectral.schedules.pointwise import Operations
 from simulator.spectral.schedules.schedule import Reductions
 
 
