@@ -96,7 +96,7 @@ def assert_close(found, expected, precision: type) -> None:
         ((1, 48, 40), "zx_y", 1, np.float64, with_means),
         ((1, 36, 40), "zx_y", 2, np.float32, products),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_the_kernels_compute_what_xla_computes(shape, plan, devices, precision, function) -> None:
     """The blocks are visited by a function that XLA compiles; the kernels visit all planes in one
