@@ -39,7 +39,9 @@ template <class T> class Evaluator {
       at += numbers * index(sizeof(T));
       return array;
     };
-    for (index c = 0; c < of.inputs; ++c) inputs[c] = take(tile);
+    // As long as the tiles of a stage, with which they change places.
+    const index longest = g.first_points > g.second_points ? g.first_points : g.second_points;
+    for (index c = 0; c < of.inputs; ++c) inputs[c] = take(longest * 2 * L::CELL);
     for (index c = 0; c < of.products; ++c) products[c] = take(tile);
     temporaries = take(of.temporaries * CHUNK);
     reduced = take(of.reductions * CHUNK);

@@ -2,6 +2,7 @@
 
 #include "plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -104,7 +105,7 @@ template index scratch_bytes<float>(const Geometry &);
 
 template <class T> index scratch_bytes(const Evaluation &of) {
   const Geometry &in = of.to_points.geometry, &out = of.to_modes.geometry;
-  const index tile = (in.axes == 2 ? in.second_points : in.first_points) * 2 * CELL_BYTES;
+  const index tile = std::max(in.first_points, in.second_points) * 2 * CELL_BYTES;
   const index arrays = of.inputs + of.products + 4;
   return scratch_bytes<T>(in) + scratch_bytes<T>(out) + of.inputs * (tile + plane_bytes<T>(in)) +
          of.products * (tile + plane_bytes<T>(out)) + (of.temporaries + of.reductions) * CHUNK_BYTES +

@@ -232,6 +232,87 @@ template <class T> static bool right(const Geometry &g) {
   return false;
 }
 
+// Products at points by one call, against stages to points and back with the products between them. The values of a
+// plane lie in a tile with those of its partner, so that what is compared differs by round-off.
+template <class T> static bool evaluated() {
+  Geometry g;
+  do g = random_geometry();
+  while (!g.real || !g.to_points || g.start_in || !g.source.complex_values);
+  Geometry back = g;
+  back.to_points = 0, back.sign = -g.sign, back.doubled = 0;
+  if (g.axes == 2) {
+    std::swap(back.first, back.second), std::swap(back.first_points, back.second_points);
+    std::swap(back.first_modes, back.second_modes);
+  }
+  std::swap(back.source, back.target);
+  const index inputs = 2, products = 3;
+  Arrays<T> source(g.source, inputs, true), values(g.target, inputs, false), made(g.target, products, false);
+  Arrays<T> expected(back.target, products, false), target(back.target, products, false);
+  auto stage_of = [](const Geometry &of, index components, Arrays<T> &from, Arrays<T> &to) {
+    simulator::Stage stage{};
+    stage.geometry = of, stage.scale = 0.5, stage.components = components;
+    stage.source = from.pointers.data(), stage.target = to.pointers.data();
+    stage.first = &simulator::fourier<T>(of.first_points);
+    stage.second = of.axes == 2 ? &simulator::fourier<T>(of.second_points) : stage.first;
+    stage.end = components * of.planes * simulator::pieces<T>(of);
+    return stage;
+  };
+  auto run = [](simulator::Stage stage) {
+    std::unique_ptr<char[]> scratch(new char[simulator::scratch_bytes<T>(stage.geometry)]);
+    stage.scratch = scratch.get();
+    simulator::runner<T>()(stage);
+  };
+  run(stage_of(g, inputs, source, values));
+  const index points = size_of(g.target);
+  const T *u = values.messages[0].get(), *v = u + points;
+  T *product = made.messages[0].get(), largest = -std::numeric_limits<T>::infinity();
+  for (index i = 0; i < points; ++i) {
+    product[i] = u[i] * v[i], product[points + i] = v[i], product[2 * points + i] = T(3) + u[i];
+    largest = std::max(largest, product[i]);
+  }
+  run(stage_of(back, products, made, expected));
+
+  // Registers: inputs 0 and 1, products 2 to 4, the number 3 in register 5, a temporary result in 6.
+  const simulator::Operation operations[] = {{simulator::MULTIPLY, 6, 0, 1}, {simulator::COPY, 2, 6, 6},
+                                             {simulator::COPY, 3, 1, 1},     {simulator::ADD, 4, 5, 0},
+                                             {simulator::MAXIMUM, 0, 6, 6}};
+  const T number[] = {3};
+  simulator::Evaluation of{};
+  of.to_points = stage_of(g, inputs, source, values), of.to_modes = stage_of(back, products, made, target);
+  of.inputs = inputs, of.products = products, of.numbers = 1, of.temporaries = 2, of.reductions = 1;
+  of.units = g.planes * simulator::pieces<T>(g);
+  of.count = 5, of.operations = operations, of.number = number;
+  std::unique_ptr<T[]> reduced(new T[of.units]);
+  of.reduced = reduced.get();
+  std::unique_ptr<char[]> in(new char[simulator::scratch_bytes<T>(g)]), out(new char[simulator::scratch_bytes<T>(back)]);
+  std::unique_ptr<char[]> scratch(new char[simulator::scratch_bytes<T>(of)]);
+  of.to_points.scratch = in.get(), of.to_modes.scratch = out.get(), of.scratch = scratch.get();
+  const index cut = any(0, of.units);
+  of.end = cut;
+  simulator::evaluator<T>()(of);
+  of.begin = cut, of.end = of.units, of.follows = true;
+  simulator::evaluator<T>()(of);
+
+  long double worst = 0, size = 1;
+  for (size_t m = 0; m < target.messages.size(); ++m)
+    for (index i = 0; i < products * size_of(back.target) * 2; ++i) {
+      const long double one = target.messages[m][i], other = expected.messages[m][i];
+      worst = std::isnan(one - other) ? one - other : std::isnan(worst) ? worst : std::max(worst, std::abs(one - other));
+      size = std::max(size, std::abs(other));
+    }
+  // The lanes of lines shorter than a tile hold nothing; `Native.evaluation` takes no maxima there.
+  const index lines = g.axes == 2 ? g.first_points : g.second_points;
+  const T found = *std::max_element(reduced.get(), reduced.get() + of.units);
+  const bool maximum = lines < simulator::CELL_BYTES / index(sizeof(T)) ||
+                       std::abs(found - largest) <= 40 * std::numeric_limits<T>::epsilon() * std::max(std::abs(largest), T(1)) * 10;
+  if (worst <= 40 * std::numeric_limits<T>::epsilon() * size && maximum) return true;
+  std::printf("%s, %s: evaluation: error %Lg of %Lg, largest %g for %g\n", simulator::variant_name(),
+              sizeof(T) == 8 ? "double" : "single", worst, size, double(found), double(largest));
+  for (size_t i = 0; i < simulator::GEOMETRY_LENGTH; ++i) std::printf("%lld ", reinterpret_cast<const index *>(&g)[i]);
+  std::printf("\n");
+  return false;
+}
+
 int main(int argc, char **argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
   generator.seed(argc > 2 ? std::atoi(argv[2]) : 1);
@@ -243,8 +324,9 @@ int main(int argc, char **argv) {
       const Geometry g = random_geometry();
       if (std::getenv("SHOW")) { for (size_t j = 0; j < simulator::GEOMETRY_LENGTH; ++j) std::fprintf(stderr, "%lld ", reinterpret_cast<const index *>(&g)[j]); std::fprintf(stderr, "\n"); }
       bad += !right<double>(g) + !right<float>(g);
+      bad += !evaluated<double>() + !evaluated<float>();
     }
-    std::printf("%s: %d stages, %d wrong\n", variant, 2 * count, bad);
+    std::printf("%s: %d stages and evaluations, %d wrong\n", variant, 4 * count, bad);
     wrong += bad;
   }
   return wrong != 0;
