@@ -45,7 +45,7 @@ class Histograms(Kind):
         transform = subject.transform
         mass = densities(model)
         # If a field has a transform of its own, only the mass densities are measured.
-        separate = any(spec.transform is not None for spec in model.fields.values())
+        separate = any(of_field is not model.transform for of_field in model.transforms.values())
         plain = {} if separate or not transform.layout.real else model.shapes
         if not plain and not mass:
             raise Unsupported("needs real fields or a mass density")
