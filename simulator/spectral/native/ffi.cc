@@ -44,6 +44,17 @@ ffi::Error wrong(const std::string &what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, "native transform: " + what);
 }
 
+// The Fourier transforms of a stage, once for all parts: the table of transforms is locked.
+void look_up_transforms(simulator::Stage &stage, bool is_double) {
+  const auto fourier = [is_double](index n) -> const void * {
+    if (is_double) return &simulator::fourier<double>(n);
+    return &simulator::fourier<float>(n);
+  };
+  const Geometry &g = stage.geometry;
+  stage.first = fourier(g.first_points);
+  stage.second = g.axes == 2 ? fourier(g.second_points) : stage.first;
+}
+
 ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingRets made,
                  ffi::Span<const int64_t> geometry, double scale) {
   if (geometry.size() != simulator::GEOMETRY_LENGTH) return wrong("a geometry of another version");
@@ -92,13 +103,7 @@ ffi::Error stage(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::RemainingR
   stage.source = from;
   stage.target = to;
   const index pieces = is_double ? simulator::pieces<double>(g) : simulator::pieces<float>(g);
-  // Once for all parts: the table of transforms is locked.
-  const auto fourier = [is_double](index n) -> const void * {
-    if (is_double) return &simulator::fourier<double>(n);
-    return &simulator::fourier<float>(n);
-  };
-  stage.first = fourier(g.first_points);
-  stage.second = g.axes == 2 ? fourier(g.second_points) : stage.first;
+  look_up_transforms(stage, is_double);
   const auto run = is_double ? simulator::runner<double>() : simulator::runner<float>();
   std::vector<char> used(threads, false);
   simulator::share(pool, threads, stage.components * g.planes * pieces, [&](index begin, index end, index worker) {
@@ -167,14 +172,8 @@ ffi::Error evaluate(ffi::ThreadPool pool, ffi::RemainingArgs given, ffi::Remaini
         one.b < 0 || one.b >= registers || one.kind < 0 || one.kind > simulator::SUM)
       return wrong("an operation on a register that does not exist");
   }
-  const auto fourier = [is_double](index n) -> const void * {
-    if (is_double) return &simulator::fourier<double>(n);
-    return &simulator::fourier<float>(n);
-  };
   for (simulator::Stage *stage : {&of.to_points, &of.to_modes}) {
-    const Geometry &g = stage->geometry;
-    stage->first = fourier(g.first_points);
-    stage->second = g.axes == 2 ? fourier(g.second_points) : stage->first;
+    look_up_transforms(*stage, is_double);
     stage->start = 0;
   }
   of.to_points.components = of.inputs, of.to_modes.components = of.products;

@@ -131,7 +131,8 @@ struct Variant {
 
 #define SIMULATOR_FUNCTIONS(NAME, USABLE)                                                             \
   Variant {                                                                                           \
-    #NAME, NAME::run_double, NAME::run_single, NAME::evaluate_double, NAME::evaluate_single, NAME::gather_double, NAME::gather_single,              \
+    #NAME, NAME::run_double, NAME::run_single, NAME::evaluate_double, NAME::evaluate_single,          \
+        NAME::gather_double, NAME::gather_single,                                                     \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
         NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift_double,                 \
         NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE                        \

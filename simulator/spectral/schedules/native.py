@@ -329,15 +329,21 @@ class PointBlocks:
         (into, reduced, kept), _ = lax.scan(body, (empty, self.unvisited(by_plane), kept), numbers)
         return into, reduced.over_planes(), kept
 
+    def with_parameters(
+        self, pointwise: Pointwise, messages: Arrays
+    ) -> tuple[Callable[..., Any], Sequence[jax.Array]]:
+        """The function of a block with the traced values that it closes over as parameters, by
+        which JAX can differentiate it."""
+        target, block = self.to_values.target, self.block(0)
+        shape = target.array(messages[0].shape[1])
+        values = jnp.zeros(shape, self.to_values.dtype_of(target))
+        return jax.closure_convert(pointwise, values, block.points, block.counted)
+
     def visited_at_once(
         self, messages: Arrays, pointwise: Pointwise, evaluation: Evaluation
     ) -> Visited:
         """`visited` in one call of the kernels. The derivative is that of the visits of blocks."""
-        block = self.block(0)
-        values = jax.eval_shape(self.values, messages, block)
-        function, parameters = jax.closure_convert(
-            pointwise, jnp.zeros(values.shape, values.dtype), block.points, block.counted
-        )
+        function, parameters = self.with_parameters(pointwise, messages)
 
         @jax.custom_jvp
         def evaluated(
@@ -377,11 +383,8 @@ class PointBlocks:
         """`visited`, to be differentiated in reverse mode only: the reverse visits the blocks as
         the function does. JAX's own transpose of the loop would add arrays of all planes for every
         block."""
-        numbers, target = self.numbers(), self.to_values.target
-        block = self.block(0)
-        shape = target.array(messages[0].shape[1])
-        values = jnp.zeros(shape, self.to_values.dtype_of(target))
-        function, parameters = jax.closure_convert(pointwise, values, block.points, block.counted)
+        numbers = self.numbers()
+        function, parameters = self.with_parameters(pointwise, messages)
 
         @jax.custom_vjp
         def visited(messages: Arrays, parameters: Sequence[jax.Array]) -> Visited:

@@ -205,9 +205,8 @@ class Recorder:
         """Along axes of components: operations, one after another. Over the points: a reduction of
         the kernels."""
         if names.ndim == POINT_AXES and tuple(axes) == self.reduced_axes and name in OVER_POINTS:
-            self.operation(OVER_POINTS[name], int(names.item()), int(names.item()))
-            position = self.known[OVER_POINTS[name], int(names.item()), int(names.item())]
-            return np.full(1, REDUCED - (position - self.RESULTS))
+            reduction = self.operation(OVER_POINTS[name], int(names.item()), int(names.item()))
+            return np.full(1, REDUCED - (reduction - self.RESULTS))
         for axis in sorted(axes, reverse=True):
             if axis >= names.ndim - POINT_AXES:
                 raise MissingOperation
