@@ -61,6 +61,38 @@ def test_h5py_reads_whole_fields_under_one_name_with_coordinates_on_every_axis(s
         assert_array_equal(file["spectrum"].dims[0][0][...], [0, 1, 2, -2, -1])
 
 
+def test_records_of_particles_have_the_dimensions_of_openpmd(tmp_path):
+    """Powers of length, mass and time; the identifier is a number."""
+    powers = {
+        "position": (1, 0, 0),
+        "displacement": (1, 0, 0),
+        "velocity": (1, 0, -1),
+        "fluid_velocity": (1, 0, -1),
+        "fluid_acceleration": (1, 0, -2),
+        "mass": (0, 1, 0),
+        "id": (0, 0, 0),
+    }
+    axis = (Axis(name="dark.particle", size=3),)
+    vectors = {record for record in powers if record not in ("mass", "id")}
+    datasets = [
+        Dataset(
+            f"dark.{record}",
+            np.zeros((3, 3) if record in vectors else 3),
+            axis,
+            XYZ if record in vectors else (),
+            species="dark",
+            shares=(3,),
+        )
+        for record in powers
+    ]
+    folder = save(tmp_path, 1, datasets)
+    with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
+        species = file["data/1/particles/dark"]
+        found = {name: tuple(species[name].attrs["unitDimension"]) for name in species}
+    expected = {**powers, "positionOffset": powers["position"]}
+    assert found == {name: (*each, 0, 0, 0, 0) for name, each in expected.items()}
+
+
 def test_attributes_are_openpmd_and_strings_are_bytes(saved):
     folder, *_ = saved
     with h5py.File(folder.with_suffix(".h5"), locking=False) as file:

@@ -1,5 +1,7 @@
 """Terms that are added to an equation: relaxation within masks, and functions of users."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -256,6 +258,24 @@ def test_masks_have_the_volume_of_their_shapes_and_move_through_the_box():
     steps = round(2 * np.pi / 2 / (2 * np.pi / 36) / 2)  # half of the box, in grid spacings
     moved = mask_of(simulation, 0, time=np.pi / 2)
     assert_allclose(moved, np.roll(mask_of(simulation, 0), 2 * steps, axis=0), atol=1e-12)
+
+
+def test_the_mask_is_zero_in_blocks_of_points_that_a_body_does_not_reach():
+    simulation = flow(
+        *(24, 24, 24),
+        initial={"kind": "abc"},
+        terms=[
+            relax(mask={"kind": "sphere", "center": [1, 1, 1], "radius": 1}, velocity=[0, 0, 0])
+        ],
+    )
+    coordinates = simulation.grid.seen(simulation.transform.physical.coordinates())
+    whole = mask_of(simulation)
+    mask = jax.jit(partial(simulation.model.terms[0].mask, {}))
+    for first in range(0, 24, 6):
+        x, y, z = coordinates
+        block = mask((x[first : first + 6], y, z), jnp.float64(0))
+        assert_allclose(block, whole[first : first + 6], atol=1e-15)
+    assert not whole[12:18].any()
 
 
 def test_a_body_moves_as_its_centre_and_its_angle_say():
