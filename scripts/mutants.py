@@ -71,6 +71,8 @@ def pytest_runtest_setup(item: Any) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # The main process gets the reports of all workers.
     with (FOLDER / "seconds.txt").open("a") as out:
         print(report.nodeid.partition("::")[0], f"{report.duration:.3f}", file=out)
 
