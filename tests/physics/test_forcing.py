@@ -1,5 +1,6 @@
 """Each forcing: what it adds, what it refuses, and that it depends on seed, mode and step alone."""
 
+import re
 from dataclasses import replace
 
 import jax
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from peers.collectives import collectives
 
 from simulator.equations import Equation, Field
+from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS
 from simulator.physics.forcing.band import band_modes, in_band
 from simulator.settings import Settings
@@ -41,6 +43,13 @@ def made(kind, *, grid=GRID, count=1, model=flow_model, **keys):
     transform = make_transform(grid, jax.devices()[:count], np.float64)
     cls = FORCINGS[kind]
     return transform, cls(cls.Settings(**keys), model(transform), Inputs())
+
+
+def test_a_band_around_more_modes_than_a_device_holds_is_refused():
+    """|k_x| <= 150, |k_y| <= 120 and 0 <= k_z <= 100 are 301 241 101 modes."""
+    grid = Grid((600, 480, 400), (2 * np.pi, 2 * np.pi * 120 / 150, 2 * np.pi * 100 / 150))
+    with pytest.raises(UserError, match=re.escape(f"reaches over {301 * 241 * 101:.2g} modes")):
+        band_modes(grid, (149.5, 150))
 
 
 def test_a_band_holds_one_of_each_pair_of_modes_that_lie_in_it_and_are_kept():
