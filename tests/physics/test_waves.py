@@ -61,9 +61,12 @@ CASES = [tier(n, m, 3, brief=n in BRIEF) for n, m in MODELS.items()]
 CASES += [tier(n, m, 2, brief=False) for n, m in PLANES.items()]
 ALIKE = {**MAGNETIC, "resistivity": FLUID["viscosity"]}
 """One diffusivity for both fields, where the eigenvalues are known."""
+SLOW = {**MODELS["inertia-gravity"], "stratification": 0.01, "rotation": [0.01, -0.02, 0.04]}
+"""Waves that turn by less than one in a step."""
 MATRICES = [
     *CASES,
     tier("alfven of one diffusivity", ALIKE, 3, brief=True),
+    tier("slow inertia-gravity", SLOW, 3, brief=True),
     tier(
         "magneto-coriolis of one diffusivity",
         {**ALIKE, "rotation": ROTATION, "ion_length": 0.3},
