@@ -104,6 +104,10 @@ def test_columns():
     v = np.asarray(run.fields["velocity"])
     assert np.isclose(found["kinetic_energy"], 0.5 * (rho * (v**2).sum(0)).mean(), rtol=1e-12)
     assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
+    adiabatic = measured(clumps("model.polytropic_exponent=1.4"))
+    reference = rho.mean()
+    pressure = run.model.sound_speed**2 * reference / 1.4 * (rho / reference) ** 1.4
+    assert np.isclose(adiabatic["thermal_energy"], pressure.mean() / (1.4 - 1), rtol=1e-12)
     potential = np.asarray(run.fields["potential"])
     assert np.isclose(found["potential_energy"], 0.5 * (rho * potential).mean(), rtol=1e-12)
     assert np.isclose(found["max_density"], rho.max()) and np.isclose(
