@@ -245,18 +245,19 @@ def judged(number: int, seed: int, jobs: int) -> None:
         tests = []
         total = 0.0
         known = lines.get(file, {})
-        # A line that is executed when its module is imported belongs to no test: then all tests of
-        # the module.
-        found = known.get(line) or set().union(*known.values())
+        # The tests that execute the line, then those that execute its module: a cached result and a
+        # line that is executed at import belong to the first test only.
+        by_line = known.get(line, set())
 
-        def distance(test: str) -> tuple[bool, bool, float]:
+        def distance(test: str) -> tuple[bool, bool, bool, float]:
             return (
+                test not in by_line,
                 path.stem not in test,
                 path.relative_to(ROOT).parts[1] not in test,
                 spent.get(test, 0.0),
             )
 
-        for test in sorted(found, key=distance):
+        for test in sorted(set().union(*known.values()), key=distance):
             tests.append(test)
             if (total := total + spent.get(test, 0.0)) > MOST_SECONDS:
                 break
