@@ -139,10 +139,10 @@ def sweep_run(args: argparse.Namespace) -> int:
         from simulator.study.execution import run_one
 
         return run_one(_folder(args.file, args.index), args.arguments)
-    from simulator.study.execution import run_missing
+    from simulator.study.execution import run_sweep
     from simulator.study.sweep import open_sweep
 
-    return run_missing(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
+    return run_sweep(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
 
 
 @command(
@@ -156,12 +156,18 @@ def sweep_retry(args: argparse.Namespace) -> int:
     """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed"""
-    from simulator.study.execution import run_again
+    from simulator.errors import UserError
+    from simulator.study.execution import UNFINISHED, run_sweep
+    from simulator.study.study_status import MemberState
     from simulator.study.sweep import open_sweep
 
+    stages = (MemberState.FAILED,) if args.failed else (MemberState.FAILED, MemberState.INTERRUPTED)
+    if args.index is not None:
+        if args.failed:
+            raise UserError("simulator sweep retry: --index names runs; leave --failed out")
+        stages = UNFINISHED
     sweep = open_sweep(args.file)
-    batch = args.batch == "auto"
-    return run_again(sweep, failed=args.failed, indices=args.index, jobs=args.jobs, batch=batch)
+    return run_sweep(sweep, stages, args.index, jobs=args.jobs, batch=args.batch == "auto")
 
 
 def _folder(file: str, index: int) -> Any:
@@ -192,7 +198,13 @@ def sweep_submit(args: argparse.Namespace) -> int:
 
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run"""
     from simulator.cluster.queue import largest_array
-    from simulator.study.execution import plan_submission, submit_sweep, to_submit
+    from simulator.study.execution import (
+        MISSING,
+        UNFINISHED,
+        in_stages,
+        plan_submission,
+        submit_sweep,
+    )
     from simulator.study.study_status import status_counts
     from simulator.study.sweep import open_sweep
     from simulator.study.sweep_progress import typed_sweep
@@ -200,7 +212,7 @@ def sweep_submit(args: argparse.Namespace) -> int:
 
     sweep = open_sweep(args.file)
     statuses = sweep.statuses()
-    runs = to_submit(sweep, statuses, failed=args.failed)
+    runs = in_stages(sweep, statuses, UNFINISHED if args.failed else MISSING)
     if not runs:
         print(f"{sweep.name}: {status_counts(statuses)}; nothing to submit")
         return 0
@@ -234,7 +246,7 @@ def dataset_command(args: argparse.Namespace) -> int:
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.learn.dataset import DatasetWriter, check_dataset
-    from simulator.study.execution import run_missing
+    from simulator.study.execution import run_sweep
     from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
     from simulator.study.sweep import open_sweep
@@ -254,7 +266,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
     with DatasetWriter(sweep) as writer:
         with writer.beside():
-            code = run_missing(sweep, jobs=jobs, batch=True, same_groups=True)
+            code = run_sweep(sweep, jobs=jobs, batch=True, same_groups=True)
         unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
         if unfinished:
             print(f"the data set is complete when all runs are done; {len(unfinished)} are not")
