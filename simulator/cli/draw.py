@@ -90,7 +90,6 @@ def plot_command(args: argparse.Namespace) -> int:
         args.style,
         args.shift,
     )
-    choice = Selection(*picked)
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:
         print(path)
@@ -198,7 +197,7 @@ def render_command(args: argparse.Namespace) -> int:
     asked |= {"size": args.size}
     options = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
-    labels = Labels(dict(open_run(args.run).config.get("model") or {}))
+    labels = Labels.of(open_run(args.run).config)
     for name, time, drawn in rendered_pictures(
         Path(args.run), steps, [*args.overrides, *options], args.field
     ):

@@ -32,13 +32,17 @@ class Frames:
     series: SeriesReader
     variable: str
     rows: Sequence[int]
-    source: str  # The file or folder from which the frames are read.
     where: str = ""
     """The position of the plane along the axis that it cuts, or the axis of a projection, in
     mathematical text."""
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def source(self) -> str:
+        """The file or folder from which the frames are read."""
+        return self.series.path.name
 
     def time(self, i: int) -> float:
         return float(self.series.time[self.rows[i]])
@@ -63,14 +67,18 @@ class Frames:
         return [places for _, places in near(self.series, plane, self.rows[i])]
 
 
+def _stored(run: Run, projected: bool) -> SeriesReader | None:
+    """The series of mid-planes or projections of a run; None if there is none."""
+    kind = "projections" if projected else "slices"
+    return run.series(kind) if (run.path / f"{kind}.h5").exists() else None
+
+
 def shown_fields(run: Run, axis: str = "z", *, projected: bool = False) -> list[str]:
     """The fields of which a run has mid-planes across `axis`, or projections along it."""
-    kind = "projections" if projected else "slices"
-    known = dict[str, None]()
-    if (run.path / f"{kind}.h5").exists():
-        end = f"/{PLANE[axis]}"
-        known |= {n.partition("/")[0]: None for n in run.series(kind).variables if n.endswith(end)}
-    known |= dict.fromkeys(fields_in_snapshots(run))
+    series = _stored(run, projected)
+    variables = series.variables if series is not None else ()
+    drawn = [name.partition("/")[0] for name in variables if name.endswith(f"/{PLANE[axis]}")]
+    known = dict.fromkeys([*drawn, *fields_in_snapshots(run)])
     return [name for name in known if not (projected and name == "phase")]
 
 
@@ -92,20 +100,18 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         raise UserError(
             "--projection: a mean of phases has no meaning; take --slice, or another field"
         )
-    kind = "projections" if projected else "slices"
     variable = f"{field}/{PLANE[axis]}"
     stored = fields_in_snapshots(run)
     sources = []
-    labels = Labels(run.config.get("model") or {})
+    labels = Labels.of(run.config)
     place = partial(where, field=field, axis=axis, labels=labels, projected=projected)
-    if (run.path / f"{kind}.h5").exists():
-        series = run.series(kind)
-        if variable in series:
-            # A field that was requested later has no values in earlier rows.
-            rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-            sources.append(Frames(series, variable, rows, f"{kind}.h5", place(series)))
+    series = _stored(run, projected)
+    if series is not None and variable in series:
+        # A field that was requested later has no values in earlier rows.
+        rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
+        sources.append(Frames(series, variable, rows, place(series)))
     if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
-        sources.append(Frames(planes, variable, range(len(planes)), "snapshots", place(planes)))
+        sources.append(Frames(planes, variable, range(len(planes)), place(planes)))
     if not sources:
         what = "projection" if projected else "slice"
         known = shown_fields(run, axis, projected=projected)
@@ -143,7 +149,7 @@ def volume_frames(run: Run) -> Frames:
         raise UserError(
             f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often"
         )
-    return Frames(series, "image", range(len(series)), "render.h5")
+    return Frames(series, "image", range(len(series)))
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:

@@ -95,7 +95,7 @@ def movie(  # many parameters: the options of `simulator movie`
     if output is not None and not target.parent.is_dir():
         raise UserError(f"--output: {target.parent}: no such folder")
     shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
-    labels = style.Labels(dict(run.config.get("model") or {}))
+    labels = style.Labels.of(run.config)
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
         target = target.with_suffix(".gif")

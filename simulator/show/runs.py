@@ -62,7 +62,7 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     run = open_run(path)
     folder = output or run.path / "plots"
     missing: list[str] = []
-    labels = Labels(_model_of(run))
+    labels = _labels_of(run)
     diagnostics = _diagnostics(run, choice, missing)
     stored: Collection[str] = ()
     chosen = list(_of_run(run, choice, labels, diagnostics, missing))
@@ -266,15 +266,15 @@ def overlays(
                 yield stem, partial(_curves, tables, read, labels, looks, kind, name, choice)
 
 
-def _model_of(run: Run) -> Mapping[str, Any]:
-    return known(lambda: run.config, {}).get("model") or {}
+def _labels_of(run: Run) -> Labels:
+    return Labels.of(known(lambda: run.config, {}))
 
 
 def _common_labels(runs: Sequence[Run]) -> Labels:
     """The labels of runs with the same units and background; else labels without units."""
-    models = [_model_of(run) for run in runs]
-    bases = {f"{model.get('units')} {model.get('cosmology')}" for model in models}
-    return Labels(models[0]) if len(bases) == 1 else PLAIN
+    labels = [_labels_of(run) for run in runs]
+    bases = {f"{each.model.get('units')} {each.model.get('cosmology')}" for each in labels}
+    return labels[0] if len(bases) == 1 else PLAIN
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
