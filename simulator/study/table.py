@@ -47,8 +47,7 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:
-    """The integral over time by the trapezoidal rule; rows need not be evenly spaced."""
-    return float((np.diff(time) * (values[1:] + values[:-1]) / 2).sum())
+    return float(np.trapezoid(values, time))
 
 
 def _mean(time: np.ndarray, values: np.ndarray) -> float:
