@@ -88,12 +88,8 @@ def movie(  # many parameters: the options of `simulator movie`
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"
     target = output or run.path / "plots" / f"{name}.mp4"
-    if target.suffix.lower() not in SUFFIXES:
-        raise UserError(
-            f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made"
-        )
-    if output is not None and not target.parent.is_dir():
-        raise UserError(f"--output: {target.parent}: no such folder")
+    if output is not None:
+        _check_output(output)
     shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
     labels = style.Labels.of(run.config)
     note = None
@@ -123,6 +119,15 @@ def movie(  # many parameters: the options of `simulator movie`
         said = (error.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise RunFailure(f"{target}: ffmpeg failed: {said}") from None
     return Movie(target, len(shown), shown.source, note)
+
+
+def _check_output(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            f"--output: {path}: ends in {path.suffix or 'nothing'}; .mp4 or .gif are made"
+        )
+    if not path.parent.is_dir():
+        raise UserError(f"--output: {path.parent}: no such folder")
 
 
 def _make_frames_folder(folder: Path) -> None:
@@ -195,7 +200,7 @@ class _Picture:
         self._labels = labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
         self._along = along
-        extents = [each.high - each.low for each in along]
+        extents = [each.extent for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
         # H.264 needs even numbers of pixels.
