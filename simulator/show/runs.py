@@ -83,8 +83,9 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     if not chosen:
         raise UserError(*(missing or [f"{run.path}: nothing to draw yet"]))
     written = list(_drawn(chosen, folder, choice))
-    if any(stem == "statistics_means" for stem, _ in chosen):
-        for ending, text in tables_of_means(window(run.series("statistics"), choice)).items():
+    averaged = series_of(run, "statistics")
+    if averaged is not None and choice.takes("statistics") and not choice.fields:
+        for ending, text in tables_of_means(window(averaged, choice)).items():
             written.append(folder / f"statistics_means{ending}")
             replace_file(written[-1], text)
     return Plotted(tuple(written), tuple(missing))
