@@ -97,12 +97,11 @@ def _drawn(
     choice: Selection,
     suffix: str = "",
 ) -> tuple[Path, ...]:
-    each = [
-        (folder / f"{stem}{suffix}.{kind}", build)
+    return tuple(
+        draw(build, folder / f"{stem}{suffix}.{kind}", choice.style)
         for stem, build in chosen
         for kind in choice.formats
-    ]
-    return tuple(draw(build, path, choice.style) for path, build in each)
+    )
 
 
 def _of_run(
@@ -123,11 +122,9 @@ def _of_run(
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
     if choice.takes("halos"):
-        yield from (
-            drawing
-            for drawing in halo_pictures(run.path, labels, choice)
-            if choice.shows(drawing[0])
-        )
+        for stem, build in halo_pictures(run.path, labels, choice):
+            if choice.shows(stem):
+                yield stem, build
 
 
 def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:
@@ -142,10 +139,8 @@ def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
     """The chosen rows of the diagnostics; adds a line to `missing` if there are none."""
-    try:
-        columns = run.diagnostics
-    except UserError as error:
-        missing.append(str(error))
+    columns = known(lambda: run.diagnostics, {}, missing)
+    if not columns:
         return {}
     rows = choice.rows(columns["time"])
     chosen = {name: values[rows] for name, values in columns.items()}
@@ -161,15 +156,10 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
     a series."""
     if name not in _USUAL_SERIES and not (run.path / f"{name}.h5").exists():
         return None
-    try:
-        series = run.series(name)
-    except UserError as error:
-        missing.append(str(error))
-        return None
-    if not len(series):
+    series = known(lambda: run.series(name), None, missing)
+    if series is not None and not len(series):
         missing.append(f"{series.path}: no rows yet")
-        return None
-    return series
+    return series or None
 
 
 def plot_runs(
@@ -305,12 +295,14 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return list(runs), names
 
 
-def known(read: Callable[[], T], otherwise: T) -> T:
+def known(read: Callable[[], T], otherwise: T, missing: list[str] | None = None) -> T:
     """The result of `read`; `otherwise` if `read` raises UserError, because a file is missing or
-    cannot be read."""
+    cannot be read, which `missing` then says."""
     try:
         return read()
-    except UserError:
+    except UserError as error:
+        if missing is not None:
+            missing.append(str(error))
         return otherwise
 
 
