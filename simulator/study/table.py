@@ -212,12 +212,8 @@ def collected(
     return {expression.text: value(expression) for expression in expressions}
 
 
-def columns(table: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The rows as arrays by column: integers or floats if all values are numbers, else objects."""
-    return {name: _array([row[name] for row in table]) for name in table[0]}
-
-
 def _array(values: Sequence[Any]) -> np.ndarray:
+    """Integers or floats if all values are numbers, else objects."""
     kinds = {type(value) for value in values}
     if kinds <= {int}:
         return np.array(values, np.int64)
@@ -231,7 +227,7 @@ def _array(values: Sequence[Any]) -> np.ndarray:
 def frame(table: Sequence[Mapping[str, Any]]) -> Any:
     """The table of `Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays
     by column."""
-    arrays = columns(table)
+    arrays = {name: _array([row[name] for row in table]) for name in table[0]}
     try:
         import pandas  # pyright: ignore[reportMissingImports] - optional
     except ImportError:
@@ -252,8 +248,6 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: object) -> Any:
     if _is_missing(value):
         return ""
-    if isinstance(value, float):
-        return repr(value)
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
