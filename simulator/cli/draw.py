@@ -39,10 +39,6 @@ def _times(text: str) -> tuple[float, float]:
         ) from None
 
 
-def _shifts(text: str) -> tuple[float, ...]:
-    return tuple(map(_number, text.split(",")))
-
-
 def _formats(text: str) -> tuple[str, ...]:
     if not set(_list(text)) <= set(_FORMATS):
         raise argparse.ArgumentTypeError(f"some of {', '.join(_FORMATS)} are needed, not {text!r}")
@@ -56,9 +52,6 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("--field NAME,...", "only these fields or quantities, e.g. dye", type=_list, default=()),
     arg("--time FROM:TO", "only rows between these times", type=_times),
     arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_number),
-    arg(
-        "--shift T,...", "of several runs: add these to the times of each", type=_shifts, default=()
-    ),
     arg("--average", "draw means over time, with their standard errors", action="store_true"),
     arg("--format png,pdf,svg", "default png", type=_formats, default=("png",)),
     arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
@@ -80,17 +73,9 @@ def plot_command(args: argparse.Namespace) -> int:
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    picked = (
-        args.what,
-        args.field,
-        args.time,
-        args.compensate,
-        args.average,
-        args.format,
-        args.style,
-        args.shift,
+    choice = Selection(
+        args.what, args.field, args.time, args.compensate, args.average, args.format, args.style
     )
-    choice = Selection(*picked)
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:
         print(path)
@@ -118,14 +103,14 @@ def _rate(text: str) -> float:
     arg("--axis", "cut across or project along this axis", choices=("x", "y", "z"), default="z"),
     arg("--slice", "the plane through the middle of the box (default)", action="store_true"),
     arg("--render", "the volume pictures of output.render", action="store_true"),
-    arg("--projection", "integrals of densities, means of other fields", action="store_true"),
+    arg("--projection", "the integral of a density (output.projections)", action="store_true"),
     arg("--fps", "frames per second (default 15)", type=_rate, default=15.0),
     arg("--output", "an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4", type=Path),
     arg("--frames FOLDER", "also keep the frames in FOLDER as PNG", type=Path),
 )
 def movie_command(args: argparse.Namespace) -> int:
-    """Make a movie of a field from mid-plane slices (slices.h5) or projections (projections.h5), or from snapshots if
-    they give more frames; with --render, of the run's volume pictures.
+    """Make a movie of a field from mid-plane slices (slices.h5), or from snapshots if they give more frames; with
+    --projection, of a density's projections (projections.h5); with --render, of the run's volume pictures.
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
     from simulator.archive.open_run import open_run
@@ -198,7 +183,7 @@ def render_command(args: argparse.Namespace) -> int:
     asked |= {"size": args.size}
     options = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
-    labels = Labels(dict(open_run(args.run).config.get("model") or {}))
+    labels = Labels.of(open_run(args.run).config)
     for name, time, drawn in rendered_pictures(
         Path(args.run), steps, [*args.overrides, *options], args.field
     ):

@@ -117,9 +117,7 @@ class Command(NamedTuple):
     commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
     about: str = ""  # The description and the example of a command with subcommands.
 
-    def add_to(
-        self, subparsers: "argparse._SubParsersAction[CommandParser]", name: str
-    ) -> argparse.ArgumentParser:
+    def add_to(self, subparsers: "argparse._SubParsersAction[CommandParser]", name: str) -> None:
         text = inspect.getdoc(self.execute) if self.execute else self.about
         description, _, example = (text or "").partition("\n\nexample: ")
         parser = subparsers.add_parser(
@@ -138,7 +136,6 @@ class Command(NamedTuple):
                 command.add_to(inner, each)
         else:
             parser.set_defaults(func=self.execute)
-        return parser
 
 
 def command(help: str, *arguments: Argument) -> Callable[[Execute], Command]:

@@ -34,17 +34,9 @@ def plan_command(args: argparse.Namespace) -> int:
     # JAX then loads its plugin without a driver
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     from simulator.config import load_config
-    from simulator.plan import (
-        Plan,
-        Step,
-        Steps,
-        estimated_steps,
-        fewest_devices,
-        machine,
-        this_machine,
-    )
-    from simulator.plan.abstract_run import planned_threads, with_planned_threads
-    from simulator.plan.machines import target_of
+    from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, this_machine
+    from simulator.plan.abstract_run import with_planned_threads
+    from simulator.plan.machines import planned_on, target_of
     from simulator.plan.plan_text import lines_of, plan_json
     from simulator.plan.steps import fixed_steps
     from simulator.simulation.placement import most_devices
@@ -58,10 +50,7 @@ def plan_command(args: argparse.Namespace) -> int:
             config if target.platform == "gpu" else with_planned_threads(config, target.threads)
         )
     else:
-        target = machine(args.device)
-        if target.platform == "cpu":
-            config = with_planned_threads(config, target.threads)
-            target = target.with_threads(planned_threads(config))
+        config, target = planned_on(config, args.device)
         devices = args.nodes * target.per_node if args.nodes else devices
     if devices is None and target.measured:
         devices = most_devices(config, target.per_node)

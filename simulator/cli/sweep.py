@@ -2,12 +2,13 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simulator.cli.parser import Command, arg, command
 
 if TYPE_CHECKING:
     from simulator.study.planned import PlannedSweep
+    from simulator.study.sweep import Sweep
 
 FILE = arg("file FILE", "the sweep's YAML file")
 RUNNING = (
@@ -23,15 +24,17 @@ RUNNING = (
 )
 
 
+def _opened(file: str) -> "Sweep":
+    from simulator.study.sweep import open_sweep
+
+    return open_sweep(file)
+
+
 def _planned(file: str) -> "PlannedSweep":
     """The sweep in `file`, without JAX if its plan is up to date."""
     from simulator.study.planned import open_plan
 
-    if (planned := open_plan(file)) is not None:
-        return planned
-    from simulator.study.sweep import open_sweep
-
-    return open_sweep(file)
+    return open_plan(file) or _opened(file)
 
 
 def _numbers(text: str) -> list[int]:
@@ -49,10 +52,9 @@ def sweep_plan(args: argparse.Namespace) -> int:
     points times steps, known where dt is fixed). Writes nothing and starts no device.
 
     example: simulator sweep plan configs/sweep_viscosity.yaml"""
-    from simulator.study.sweep import open_sweep
     from simulator.study.sweep_text import plan_lines
 
-    sweep = open_sweep(args.file)
+    sweep = _opened(args.file)
     sweep.check()
     print("\n".join(plan_lines(sweep)))
     return 0
@@ -117,9 +119,8 @@ def sweep_plot(args: argparse.Namespace) -> int:
     example: simulator sweep plot configs/sweep_viscosity.yaml --x model.viscosity --y max.dissipation --hue
     precision"""
     from simulator.show.study import plot_sweep
-    from simulator.study.sweep import open_sweep
 
-    for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue):
+    for path in plot_sweep(_opened(args.file), x=args.x, y=args.y, hue=args.hue):
         print(path)
     return 0
 
@@ -139,10 +140,9 @@ def sweep_run(args: argparse.Namespace) -> int:
         from simulator.study.execution import run_one
 
         return run_one(_folder(args.file, args.index), args.arguments)
-    from simulator.study.execution import run_missing
-    from simulator.study.sweep import open_sweep
+    from simulator.study.execution import run_sweep
 
-    return run_missing(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
+    return run_sweep(_opened(args.file), jobs=args.jobs, batch=args.batch == "auto")
 
 
 @command(
@@ -156,24 +156,26 @@ def sweep_retry(args: argparse.Namespace) -> int:
     """Run failed and interrupted runs again on this machine, each from its newest checkpoint if it has one.
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed"""
-    from simulator.study.execution import run_again
-    from simulator.study.sweep import open_sweep
+    from simulator.errors import UserError
+    from simulator.study.execution import UNFINISHED, run_sweep
+    from simulator.study.study_status import MemberState
 
-    sweep = open_sweep(args.file)
-    batch = args.batch == "auto"
-    return run_again(sweep, failed=args.failed, indices=args.index, jobs=args.jobs, batch=batch)
+    stages = (MemberState.FAILED,) if args.failed else (MemberState.FAILED, MemberState.INTERRUPTED)
+    if args.index is not None:
+        if args.failed:
+            raise UserError("simulator sweep retry: --index names runs; leave --failed out")
+        stages = UNFINISHED
+    sweep = _opened(args.file)
+    return run_sweep(sweep, stages, args.index, jobs=args.jobs, batch=args.batch == "auto")
 
 
-def _folder(file: str, index: int) -> Any:
-    from pathlib import Path
-
+def _folder(file: str, index: int) -> Path:
     from simulator.study.planned import planned_folder
 
     if Path(file).is_dir():
         return planned_folder(Path(file).absolute(), index)
-    from simulator.study.sweep import open_sweep
 
-    sweep = open_sweep(file)
+    sweep = _opened(file)
     run = sweep.run(index)
     if not (run.folder / "config.yaml").exists():
         sweep.prepare()
@@ -192,15 +194,20 @@ def sweep_submit(args: argparse.Namespace) -> int:
 
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run"""
     from simulator.cluster.queue import largest_array
-    from simulator.study.execution import plan_submission, submit_sweep, to_submit
+    from simulator.study.execution import (
+        MISSING,
+        UNFINISHED,
+        in_stages,
+        plan_submission,
+        submit_sweep,
+    )
     from simulator.study.study_status import status_counts
-    from simulator.study.sweep import open_sweep
     from simulator.study.sweep_progress import typed_sweep
     from simulator.words import short
 
-    sweep = open_sweep(args.file)
+    sweep = _opened(args.file)
     statuses = sweep.statuses()
-    runs = to_submit(sweep, statuses, failed=args.failed)
+    runs = in_stages(sweep, statuses, UNFINISHED if args.failed else MISSING)
     if not runs:
         print(f"{sweep.name}: {status_counts(statuses)}; nothing to submit")
         return 0
@@ -234,13 +241,12 @@ def dataset_command(args: argparse.Namespace) -> int:
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.learn.dataset import DatasetWriter, check_dataset
-    from simulator.study.execution import run_missing
+    from simulator.study.execution import run_sweep
     from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
-    from simulator.study.sweep import open_sweep
     from simulator.words import short
 
-    sweep = open_sweep(args.file)
+    sweep = _opened(args.file)
     check_dataset(sweep)
     folders = [run.folder for run in sweep.runs]
     elsewhere = [
@@ -254,7 +260,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
     with DatasetWriter(sweep) as writer:
         with writer.beside():
-            code = run_missing(sweep, jobs=jobs, batch=True, same_groups=True)
+            code = run_sweep(sweep, jobs=jobs, batch=True, same_groups=True)
         unfinished = [s for s in statuses_of(folders) if s.stage is not MemberState.DONE]
         if unfinished:
             print(f"the data set is complete when all runs are done; {len(unfinished)} are not")
@@ -290,14 +296,13 @@ def baseline_command(args: argparse.Namespace) -> int:
     from simulator.learn.baseline import comparison, floor_of, measure, parse_point, write_table
     from simulator.show.baseline import error_against_cost
     from simulator.show.style import draw
-    from simulator.study.sweep import open_sweep
     from simulator.study.table import as_text
     from simulator.words import short
 
     points = [parse_point(text) for text in args.point]
     if args.runs < 1:
         raise UserError(f"--runs: must be at least 1, not {args.runs}")
-    sweep = open_sweep(args.file)
+    sweep = _opened(args.file)
     trials = measure(sweep, args.runs)
     folder = write_table(sweep, trials, points)
     picture = partial(error_against_cost, trials, points, floor_of(sweep))

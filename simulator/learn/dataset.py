@@ -98,7 +98,7 @@ class DatasetWriter:
 
         with DatasetWriter(sweep) as writer:
             with writer.beside():
-                run_missing(sweep)
+                run_sweep(sweep)
             folder = writer.finish()
 
     The methods raise UserError if another process writes into the folder, RunFailure if the frames

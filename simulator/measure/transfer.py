@@ -11,7 +11,7 @@ from jax import lax
 from pydantic import Field
 
 from simulator import spectral
-from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.rows import in_shells, row_names
 from simulator.physics import models
 from simulator.physics.models import outputs
@@ -61,7 +61,6 @@ class Helicity(Kind):
     description = (
         "Helicity spectrum, and energy, transfer and flux by the sign of helicity, in helicity.h5."
     )
-    curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         """As functions of the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and

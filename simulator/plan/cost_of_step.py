@@ -242,9 +242,7 @@ def measure_step(
     devices = len(cluster.devices)
     known = devices == 1 or isinstance(simulation.transform, StagedTransform)
     memory = Memory.of(compiled)
-    resident, temporary = (
-        words(m, simulation.config, points, devices) for m in (memory.resident, memory.temporary)
-    )
+    per_point = partial(words, config=simulation.config, points=points, devices=devices)
     return {
         "step": step,
         "fastest": min(rounds),
@@ -252,8 +250,8 @@ def measure_step(
         "transforms": max(parts - exchanges, 0.0),
         "communication": exchanges if known else None,
         "diagnostics": median(rows),
-        "resident": resident,
-        "temporary": temporary,
+        "resident": per_point(memory.resident),
+        "temporary": per_point(memory.temporary),
         "memory_bytes": memory.total,
         "exchanges": {"count": sum(taken.exchanges.values()), "bytes": taken.sent},
         "compile_cold": cold,

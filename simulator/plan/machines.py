@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from simulator.cluster.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
+from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.abstract_run import Platform
+from simulator.plan.abstract_run import Platform, planned_threads, with_planned_threads
 
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
@@ -174,6 +175,19 @@ def machine(name: str, where: str = "--device") -> Machine:
     return replace(
         peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()}
     )
+
+
+def planned_on(
+    config: RunConfig, name: str, where: str = "--device", cores: int | None = None
+) -> tuple[RunConfig, Machine]:
+    """The configuration with the threads that its run has on the device `name` of the table, and
+    this device with as many. `cores` of each process; None: all of a processor. Raises UserError,
+    blaming `where`, if the table has no such device."""
+    target = machine(name, where)
+    if target.platform == "gpu":
+        return config, target
+    config = with_planned_threads(config, cores or target.threads)
+    return config, target.with_threads(planned_threads(config))
 
 
 MOST = 512  # The largest number of devices for which programs are compiled.

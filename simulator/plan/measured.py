@@ -88,6 +88,24 @@ def _work(shape: tuple[int, ...]) -> float:
     return prod(shape) * log2(prod(shape))
 
 
+def _timed_steps(config: RunConfig, cluster: Cluster, clock: Clock) -> TimedSteps:
+    """Raises UserError if the run cannot start on the grid of `config`."""
+    count = len(cluster.devices)
+    settings = DeviceSettings(count=count, threads=config.devices.threads)
+    config = config.model_copy(update={"devices": settings})
+    try:
+        simulation = Simulation(
+            config, cluster=cluster, inputs=RunInputs(), report=lambda line: None
+        )
+        return TimedSteps(simulation, clock)
+    except (UserError, OSError) as error:
+        text = " x ".join(map(str, config.grid.shape))
+        raise UserError(
+            f"--device here: a step on {text} points is measured, and there the run cannot start: {error}; "
+            "name a device instead, e.g. --device epyc-7763"
+        ) from None
+
+
 def this_machine(
     config: RunConfig,
     devices: int | None = None,
@@ -117,21 +135,8 @@ def this_machine(
         keep_freed_memory(os.environ)  # as in every run
     used = tuple(present[:devices])
     shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)
-    smaller = config.changed(grid={"shape": shape})
-    settings = DeviceSettings(count=len(used), threads=config.devices.threads)
-    smaller = smaller.model_copy(update={"devices": settings})
-    try:
-        cluster = Cluster(discover({}), platform, used, threads=threads)
-        steps = TimedSteps(
-            Simulation(smaller, cluster=cluster, inputs=RunInputs(), report=lambda line: None),
-            clock,
-        )
-    except (UserError, OSError) as error:
-        text = " x ".join(map(str, shape))
-        raise UserError(
-            f"--device here: a step on {text} points is measured, and there the run cannot start: {error}; "
-            "name a device instead, e.g. --device epyc-7763"
-        ) from None
+    cluster = Cluster(discover({}), platform, used, threads=threads)
+    steps = _timed_steps(config.changed(grid={"shape": shape}), cluster, clock)
     # For N points the time of a step is proportional to N log N, its bytes to N; the rate belongs
     # to the run's grid.
     took = steps.time() * _work(config.grid.shape) / _work(shape)

@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import ceil, prod
+from typing import Any
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.abstract_run import planned_threads, with_planned_threads
 from simulator.plan.fitting import fewest_devices
-from simulator.plan.machines import Machine, compile_obstacle, machine
+from simulator.plan.machines import Machine, compile_obstacle, planned_on
 from simulator.plan.plan import Plan, device_words
 from simulator.plan.steps import Steps, fixed_steps
 from simulator.simulation.compiling import words
@@ -155,12 +155,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     device `device`; and lines that state the suggestion, or that given settings are too small.
     `site` holds the settings of the site."""
     settings = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
-    target = machine(device, "device")
-    planned = config
-    if target.platform == "cpu":
-        cores = settings.get("cpus_per_task")
-        planned = with_planned_threads(config, cores if isinstance(cores, int) else target.threads)
-        target = target.with_threads(planned_threads(planned))
+    planned, target = planned_on(config, device, "device", settings.get("cpus_per_task"))
     devices = _devices(planned, target, settings)
     if devices is None:
         return config, [f"warning: {config.name} fits on no number of {target.name} devices"]
@@ -184,7 +179,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         wanted = {k: v for k, v in wanted.items() if k == "time"}
         if "nodes" not in sized and sized & {"gpus_per_node", "tasks_per_node"}:
             each = settings.get("gpus_per_node") or settings.get("tasks_per_node") or 1
-            wanted = {"nodes": ceil(plan.devices / int(str(each))), **wanted}
+            wanted = {"nodes": ceil(plan.devices / each), **wanted}
     if "time" in settings:
         wanted.pop("time", None)
     if wanted:
@@ -197,14 +192,12 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     return config.changed(slurm=wanted), lines
 
 
-def _devices(config: RunConfig, target: Machine, settings: dict[str, object]) -> int | None:
+def _devices(config: RunConfig, target: Machine, settings: dict[str, Any]) -> int | None:
     if config.devices.count != "auto":
         return config.devices.count
-    number = settings.get("gpus_per_node" if target.platform == "gpu" else "tasks_per_node")
-    each = number if isinstance(number, int) else None
-    nodes = settings.get("nodes")
-    if isinstance(nodes, int):
-        return nodes * (each or target.per_node)
+    each = settings.get("gpus_per_node" if target.platform == "gpu" else "tasks_per_node")
+    if "nodes" in settings:
+        return settings["nodes"] * (each or target.per_node)
     fewest = fewest_devices(config, target)
     if fewest is None or each is None:
         return fewest

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -73,31 +76,8 @@ def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     if not top:
         note(axes, "no halos yet")
         return result
-    for one, table, colour in zip(shown, tables, sequence_colours(len(shown)), strict=True):
-        there = table["count"] > 0
-        x = table["mass"][there]
-        y = table["dn_dlnm"][there]
-        label = labels.moment(one.time)
-        handles.append(
-            axes.errorbar(
-                x,
-                y,
-                y / np.sqrt(table["count"][there]),
-                fmt="o",
-                color=colour,
-                markersize=4,
-                label=label,
-            )
-        )
-        for name, values in one.tables.get("fits", {}).items():
-            if name in _FITS and len(x):
-                axes.plot(
-                    one.tables["fits"]["mass"],
-                    values,
-                    color=colour,
-                    linewidth=1.0,
-                    linestyle=_FITS[name][1],
-                )
+    for one, colour in zip(shown, sequence_colours(len(shown)), strict=True):
+        handles.append(_draw_counts(axes, one, labels.moment(one.time), colour))
     if "fits" in shown[0].tables:
         handles += [
             Line2D([], [], color="black", linewidth=1.0, ls=dash, label=word)
@@ -113,6 +93,22 @@ def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
     powers_of_ten(axes.xaxis)
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
     return result
+
+
+def _draw_counts(axes: Axes, one: HaloCatalogue, label: str, colour: Any) -> ErrorbarContainer:
+    """Draw the mass function of a catalogue, and the fits at its time, in one colour; returns the
+    points for the legend."""
+    table = one.tables["mass_function"]
+    there = table["count"] > 0
+    x = table["mass"][there]
+    y = table["dn_dlnm"][there]
+    error = y / np.sqrt(table["count"][there])
+    points = axes.errorbar(x, y, error, fmt="o", color=colour, markersize=4, label=label)
+    fits = one.tables.get("fits", {}) if len(x) else {}
+    for name, (_, dash) in _FITS.items():
+        if name in fits:
+            axes.plot(fits["mass"], fits[name], color=colour, linewidth=1.0, linestyle=dash)
+    return points
 
 
 def core_relation(

@@ -1,17 +1,14 @@
 """`simulator movie RUN`: a movie of a plane of a field as mp4 or, without ffmpeg, as GIF and
 frames."""
 
-import glob
 import importlib
 import io
-import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib
@@ -23,8 +20,7 @@ from PIL import Image
 
 from simulator.archive.open_run import open_run
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, replace_file
-from simulator.run.run_status import process_lives
+from simulator.files import TEMPORARY, pieces_of, replace_file, write_durably
 from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds.render import colours_of, volume_picture
@@ -92,14 +88,10 @@ def movie(  # many parameters: the options of `simulator movie`
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"
     target = output or run.path / "plots" / f"{name}.mp4"
-    if target.suffix.lower() not in SUFFIXES:
-        raise UserError(
-            f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made"
-        )
-    if output is not None and not target.parent.is_dir():
-        raise UserError(f"--output: {target.parent}: no such folder")
+    if output is not None:
+        _check_output(output)
     shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
-    labels = style.Labels(dict(run.config.get("model") or {}))
+    labels = style.Labels.of(run.config)
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
         target = target.with_suffix(".gif")
@@ -110,21 +102,32 @@ def movie(  # many parameters: the options of `simulator movie`
         target.parent.mkdir(exist_ok=True)
         if keep is not None:
             _make_frames_folder(keep)
-        with matplotlib.rc_context(context), _replacing(target) as file:
-            if field is None:
-                picture = _Volume(shown, labels)
-            else:
-                picture = _Picture(
-                    shown, field, axis, projected, style.scale_of(field, samples(shown)), labels
-                )
+        with matplotlib.rc_context(context), TemporaryDirectory() as folder:
+            file = Path(folder) / f"movie{target.suffix.lower()}"
+            picture = (
+                _Volume(shown, labels)
+                if field is None
+                else _Picture(shown, field, axis, projected, labels)
+            )
             each = _shown(picture, shown, keep, progress)
             if encoder and file.suffix == ".mp4":
                 _write_mp4(picture.figure, each, file, fps)
             else:
                 _write_gif(picture.figure, each, file, fps)
+            write_durably(target, pieces_of(file))
     except subprocess.CalledProcessError as error:
-        raise RunFailure(f"{target}: ffmpeg failed: {_last_line(error)}") from None
+        said = (error.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise RunFailure(f"{target}: ffmpeg failed: {said}") from None
     return Movie(target, len(shown), shown.source, note)
+
+
+def _check_output(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            f"--output: {path}: ends in {path.suffix or 'nothing'}; .mp4 or .gif are made"
+        )
+    if not path.parent.is_dir():
+        raise UserError(f"--output: {path.parent}: no such folder")
 
 
 def _make_frames_folder(folder: Path) -> None:
@@ -133,31 +136,6 @@ def _make_frames_folder(folder: Path) -> None:
     for pattern in ("frame_*.png", f"{TEMPORARY}frame_*.png-*"):  # the latter of a killed movie
         for old in folder.glob(pattern):
             old.unlink()
-
-
-def _last_line(error: subprocess.CalledProcessError) -> str:
-    """The last line that the failed process has written to stderr."""
-    said = error.stderr or ""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
-    return (text.strip().splitlines() or ["it says nothing"])[-1]
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place at the end. Removes those of killed processes."""
-    begins = f"{TEMPORARY}{path.stem}@{socket.gethostname()}@"
-    ends = path.suffix.lower()
-    for other in path.parent.glob(f"{glob.escape(begins)}*{ends}"):
-        pid = other.name.removeprefix(begins).removesuffix(ends)
-        if pid.isdigit() and not process_lives(socket.gethostname(), int(pid), None):
-            other.unlink(missing_ok=True)
-    beside = path.with_name(f"{begins}{os.getpid()}{ends}")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 def _shown(
@@ -215,15 +193,14 @@ class _Picture:
         field: str,
         axis: str,
         projected: bool,
-        scale: style.Scale,
         labels: style.Labels,
     ) -> None:
         self._shown = shown
-        self._scale = scale
+        self._scale = scale = style.scale_of(field, samples(shown))
         self._labels = labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
         self._along = along
-        extents = [each.high - each.low for each in along]
+        extents = [each.extent for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
         # H.264 needs even numbers of pixels.

@@ -144,9 +144,12 @@ def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> I
     yield page.section("Parameters", *_parameters(run))
     yield page.section("Provenance", page.details("versions, machine, command", _provenance(run)))
     yield page.section("Data", page.details("files", _links(run)))
-    yield page.paragraph(
-        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True
-    )
+    yield _written()
+
+
+def _written() -> str:
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+    return page.paragraph(f"Written {now} UTC by simulator report.", soft=True)
 
 
 def _last_words(run: Run, verdict: page.Verdict) -> Iterator[str]:
@@ -171,9 +174,7 @@ def run_summary(config: Mapping[str, Any]) -> str:
     model = config.get("model") or {}
     start = (config.get("initial") or {}).get("kind", "?")
     viscosity = model.get("viscosity")
-    forcings = config.get("forcing") or []
-    kinds = [force.get("kind", "?") for force in forcings] if isinstance(forcings, list) else []
-    kinds = [forcings.get("kind", "?")] if isinstance(forcings, dict) else kinds
+    kinds = [force.get("kind", "?") for force in _blocks(config, "forcing").values()]
     parts = [
         f"{model.get('kind', '?')} on {shape} points",
         f"{config.get('precision', 'double')} precision",
@@ -250,16 +251,19 @@ def _timing(run: Run) -> str:
 
 
 def _parameters(run: Run) -> Iterator[str]:
-    config = run.config
-    blocks = ("model", "grid", "initial", "forcing", "time")
-    facts = {}
-    for name in blocks:
-        block = config.get(name) or {}
-        several = isinstance(block, list)
-        parts = {f"{name}.{i}": b for i, b in enumerate(block)} if several else {name: block}
-        facts |= {key: _in_words(part) for key, part in parts.items()}
+    facts: dict[str, str] = {}
+    for name in ("model", "grid", "initial", "forcing", "time"):
+        facts |= {key: _in_words(block) for key, block in _blocks(run.config, name).items()}
     yield page.facts(facts)
     yield page.folded("full configuration", (run.path / "config.yaml").read_text(errors="replace"))
+
+
+def _blocks(config: Mapping[str, Any], name: str) -> dict[str, Mapping[str, Any]]:
+    """The block `name` of a configuration, or the blocks of a list: `forcing.0`, `forcing.1`."""
+    block = config.get(name) or []
+    if isinstance(block, list):
+        return {f"{name}.{i}": each for i, each in enumerate(block)}
+    return {name: block}
 
 
 def _in_words(block: Mapping[str, Any]) -> str:
@@ -324,9 +328,7 @@ def _sweep_body(
             troubles += [page.paragraph(f"run {run.index}: {sweep.label(run)}"), health_table(bad)]
     yield page.section("Health", *troubles)
     yield page.section("File", page.folded(str(sweep.file), sweep.file.read_text(errors="replace")))
-    yield page.paragraph(
-        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True
-    )
+    yield _written()
 
 
 def _table(

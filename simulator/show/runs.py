@@ -20,7 +20,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
-from simulator.show.choice import Selection, Window, window
+from simulator.show.choice import Selection, window
 from simulator.show.halo_pictures import halo_pictures
 from simulator.show.kinds.spectra import (
     KOLMOGOROV_AXES,
@@ -62,7 +62,7 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     run = open_run(path)
     folder = output or run.path / "plots"
     missing: list[str] = []
-    labels = Labels(_model_of(run))
+    labels = _labels_of(run)
     diagnostics = _diagnostics(run, choice, missing)
     stored: Collection[str] = ()
     chosen = list(_of_run(run, choice, labels, diagnostics, missing))
@@ -83,8 +83,9 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     if not chosen:
         raise UserError(*(missing or [f"{run.path}: nothing to draw yet"]))
     written = list(_drawn(chosen, folder, choice))
-    if any(stem == "statistics_means" for stem, _ in chosen):
-        for ending, text in tables_of_means(window(run.series("statistics"), choice)).items():
+    averaged = series_of(run, "statistics")
+    if averaged is not None and choice.takes("statistics") and not choice.fields:
+        for ending, text in tables_of_means(window(averaged, choice)).items():
             written.append(folder / f"statistics_means{ending}")
             replace_file(written[-1], text)
     return Plotted(tuple(written), tuple(missing))
@@ -96,12 +97,11 @@ def _drawn(
     choice: Selection,
     suffix: str = "",
 ) -> tuple[Path, ...]:
-    each = [
-        (folder / f"{stem}{suffix}.{kind}", build)
+    return tuple(
+        draw(build, folder / f"{stem}{suffix}.{kind}", choice.style)
         for stem, build in chosen
         for kind in choice.formats
-    ]
-    return tuple(draw(build, path, choice.style) for path, build in each)
+    )
 
 
 def _of_run(
@@ -122,11 +122,9 @@ def _of_run(
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
     if choice.takes("halos"):
-        yield from (
-            drawing
-            for drawing in halo_pictures(run.path, labels, choice)
-            if choice.shows(drawing[0])
-        )
+        for stem, build in halo_pictures(run.path, labels, choice):
+            if choice.shows(stem):
+                yield stem, build
 
 
 def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:
@@ -141,10 +139,8 @@ def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:
 
 def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
     """The chosen rows of the diagnostics; adds a line to `missing` if there are none."""
-    try:
-        columns = run.diagnostics
-    except UserError as error:
-        missing.append(str(error))
+    columns = known(lambda: run.diagnostics, {}, missing)
+    if not columns:
         return {}
     rows = choice.rows(columns["time"])
     chosen = {name: values[rows] for name, values in columns.items()}
@@ -160,15 +156,10 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
     a series."""
     if name not in _USUAL_SERIES and not (run.path / f"{name}.h5").exists():
         return None
-    try:
-        series = run.series(name)
-    except UserError as error:
-        missing.append(str(error))
-        return None
-    if not len(series):
+    series = known(lambda: run.series(name), None, missing)
+    if series is not None and not len(series):
         missing.append(f"{series.path}: no rows yet")
-        return None
-    return series
+    return series or None
 
 
 def plot_runs(
@@ -178,11 +169,7 @@ def plot_runs(
     folder of the run or of the sweep; for several runs `plots/with_OTHERS/` in the folder of the
     first run). `plot_run` draws one run without means or compensation."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
-    if choice.shift and len(choice.shift) != len(runs):
-        raise UserError(
-            f"--shift: {len(choice.shift)} times for {len(runs)} runs; one for each is needed, e.g. 0,2.5"
-        )
-    if len(runs) == 1 and not choice.average and choice.compensate is None and not choice.shift:
+    if len(runs) == 1 and not choice.average and choice.compensate is None:
         return plot_run(runs[0].path, choice, output)
     others = "_".join(dict.fromkeys(run.path.absolute().name for run in runs[1:3]))
     others += f"_and_{len(runs) - 3}_more" if len(runs) > 3 else ""
@@ -241,22 +228,17 @@ def overlays(
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for
     variables with one dimension in the chosen series (by default the spectra). Without `looks` each
     run has a colour and a label."""
-    shifts = (
-        dict(zip((run.path for run in runs), choice.shift, strict=True)) if choice.shift else {}
-    )
     if looks is None:
         runs, names = _ordered(runs)
         looks = labelled(names) if len(runs) > 1 else Looks([{}])
     labels = _common_labels(runs)
-    tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
+    tables = [table_of(run) for run in runs]
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
         for name in _columns(tables, choice):
             build = partial(_against_time, runs, tables, labels, looks, name, choice)
             yield f"series_{name}", build
     for kind in choice.what or ("spectra",):
-        if kind == "diagnostics":
-            continue
-        read = [series_of(run, kind, shifts.get(run.path, 0.0)) for run in runs]
+        read = [series_of(run, kind) for run in runs]
         variables = dict.fromkeys(
             n for s in read if s for n, d in s.variables.items() if len(d) == 1
         )
@@ -266,15 +248,15 @@ def overlays(
                 yield stem, partial(_curves, tables, read, labels, looks, kind, name, choice)
 
 
-def _model_of(run: Run) -> Mapping[str, Any]:
-    return known(lambda: run.config, {}).get("model") or {}
+def _labels_of(run: Run) -> Labels:
+    return Labels.of(known(lambda: run.config, {}))
 
 
 def _common_labels(runs: Sequence[Run]) -> Labels:
     """The labels of runs with the same units and background; else labels without units."""
-    models = [_model_of(run) for run in runs]
-    bases = {f"{model.get('units')} {model.get('cosmology')}" for model in models}
-    return Labels(models[0]) if len(bases) == 1 else PLAIN
+    labels = [_labels_of(run) for run in runs]
+    bases = {f"{each.model.get('units')} {each.model.get('cosmology')}" for each in labels}
+    return labels[0] if len(bases) == 1 else PLAIN
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
@@ -313,12 +295,14 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return list(runs), names
 
 
-def known(read: Callable[[], T], otherwise: T) -> T:
+def known(read: Callable[[], T], otherwise: T, missing: list[str] | None = None) -> T:
     """The result of `read`; `otherwise` if `read` raises UserError, because a file is missing or
-    cannot be read."""
+    cannot be read, which `missing` then says."""
     try:
         return read()
-    except UserError:
+    except UserError as error:
+        if missing is not None:
+            missing.append(str(error))
         return otherwise
 
 
@@ -332,14 +316,9 @@ def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> l
     return [name for name in choice.fields or lines.PANELS if name in written]
 
 
-def _later(columns: Mapping[str, np.ndarray], shift: float) -> Mapping[str, np.ndarray]:
-    return {**columns, "time": columns["time"] + shift} if columns and shift else columns
-
-
-def series_of(run: Run, kind: str, shift: float = 0.0) -> SeriesReader | None:
-    """A series of a run, `shift` later; None if it is missing or has no rows."""
-    series = known(lambda: run.series(kind), None) or None
-    return Window(series, np.arange(len(series)), shift) if shift and series else series
+def series_of(run: Run, kind: str) -> SeriesReader | None:
+    """A series of a run; None if it is missing or has no rows."""
+    return known(lambda: run.series(kind), None) or None
 
 
 def overlay(

@@ -1,9 +1,9 @@
 """Draws mid-planes of a field, or projections of a density, at several times."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from typing import Any, Self
 
 import numpy as np
@@ -109,13 +109,11 @@ def dots(number: int) -> dict[str, Any]:
 
 
 def words_of(field: str, labels: Labels, *, projected: bool) -> str:
-    """The label of the colours of a field, or of its projection: the integral of a density, the
-    mean of others."""
-    if projected and is_density(field):
+    """The label of the colours of a field, or of the projection of a density."""
+    if projected:
         of = "" if field == "density" else f"{field.removesuffix('_density').replace('_', ' ')} "
         return of + labels.axis(r"surface density $\Sigma$", "column")
-    words = labels.axis(quantity(field), "density") if field == "density" else quantity(field)
-    return f"mean {words}" if projected else words
+    return labels.axis(quantity(field), "density") if field == "density" else quantity(field)
 
 
 def where(
@@ -166,10 +164,9 @@ def slices(
     apart = _has_own_scales(field, values, labels)
     # A single plane is shown in rows of two times.
     columns = planes * min(2, len(rows)) if alone else planes
-    panels = [(row, number) for row in range(len(rows)) for number in range(len(planes))]
-    extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
+    panels = list(product(range(len(rows)), range(len(planes))))
     gaps = (_GAP_BAR if alone and apart else _GAP_X, _TITLED if alone else _GAP_Y)
-    result, grid, inches = _panels(extent, columns, -(-len(panels) // len(columns)), gaps)
+    result, grid, inches = _panels(axis_of, columns, -(-len(panels) // len(columns)), gaps)
     if apart:
         scales = [scale_of(field, of_row, logarithmic=is_density(field)) for of_row in values]
     else:
@@ -182,12 +179,10 @@ def slices(
         image = plane_image(axes, values[row][plane], along, scales[row])
         if apart and (alone or column == len(columns) - 1):
             _colour_bar(result, image, "", scales[row].extend, axes)
-        if f"{field}/place_{cut}" in series:
-            text = at_place(cut, float(series.one(f"{field}/place_{cut}", rows[row])), labels)
+        if (place := f"{field}/place_{cut}") in series:
+            text = at_place(cut, float(series.one(place, rows[row])), labels)
             axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
-        draw_bodies(axes, bodies_at(series, a + b, rows[row]), along)
-        for species, (_, places) in enumerate(near(series, a + b, rows[row])):
-            axes.scatter(*places, **dots(species))
+        _mark(axes, series, rows[row], a + b, along)
         last = number + len(columns) >= len(panels)
         _label(
             axes, (labels.with_unit(f"${a}$", "length"), f"${b}$"), along, inches[column], last=last
@@ -204,17 +199,26 @@ def slices(
         axes.remove()
     _name_dots(result, [name for name, _ in near(series, planes[0][0] + planes[0][1], rows[-1])])
     assert image is not None
+    label = scales[-1].label(words)
     if apart:
         width, height = result.get_size_inches()
         middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        label = scales[-1].label(words)
         result.text(1 - 0.1 / width, middle, label, rotation=_turn(label), **_CENTRED)
     else:
-        _colour_bar(result, image, scales[-1].label(words), scales[-1].extend)
+        _colour_bar(result, image, label, scales[-1].extend)
     return result
 
 
 projections = partial(slices, projected=True)
+
+
+def _mark(
+    axes: Axes, series: SeriesReader, row: int, plane: str, along: tuple["PlaneAxis", "PlaneAxis"]
+) -> None:
+    """Draw the bodies on a plane, and the particles near it."""
+    draw_bodies(axes, bodies_at(series, plane, row), along)
+    for species, (_, places) in enumerate(near(series, plane, row)):
+        axes.scatter(*places, **dots(species))
 
 
 def _empty_rows(series: SeriesReader, names: list[str]) -> int:
@@ -258,13 +262,16 @@ def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
 
 
 def _panels(
-    extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gaps: tuple[float, float]
+    axis_of: Mapping[str, "PlaneAxis"],
+    planes: tuple[Plane, ...],
+    rows: int,
+    gaps: tuple[float, float],
 ) -> tuple[Figure, np.ndarray, list[tuple[float, float]]]:
     """A figure with axes (row, plane) that have one scale, so that boxes keep their proportions,
     and the width and height of each plane in inches; `gaps` inches lie between columns and between
     rows."""
     beside, gap = gaps
-    across, up = (np.array([extent[plane[i]] for plane in planes]) for i in (0, 1))
+    across, up = (np.array([axis_of[plane[i]].extent for plane in planes]) for i in (0, 1))
     room = style.WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * beside
     scale = room / across.sum()
     if (thin := scale * across < _THINNEST).any():
@@ -400,6 +407,10 @@ class PlaneAxis:
     low: float
     high: float
     spacing: float
+
+    @property
+    def extent(self) -> float:
+        return self.high - self.low
 
     @property
     def cells(self) -> tuple[float, float]:

@@ -6,12 +6,12 @@ another."""
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib import colormaps
@@ -43,6 +43,7 @@ class Parameter:
 
     key: str
     values: Sequence[Any]
+    errors: ClassVar[None] = None
 
     @property
     def label(self) -> str:
@@ -76,6 +77,23 @@ class Parameter:
     def place(self, value: object) -> int:
         return [_text(v) for v in self.distinct].index(_text(value))
 
+    def set_axis(self, axes: Axes, positions: np.ndarray) -> None:
+        """Set the ticks of the horizontal axis: at the values themselves if they are few."""
+        distinct = self.distinct
+        if not self.numeric:
+            axes.set_xticks(range(len(distinct)), [_text(value) for value in distinct])
+            axes.set_xlim(-0.5, len(distinct) - 0.5)
+            return
+        if self.logarithmic:
+            logarithmic(axes, "x")
+        if len(distinct) <= _MOST_NAMED:
+            axes.xaxis.set_major_locator(FixedLocator([float(value) for value in distinct]))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+            axes.xaxis.set_minor_locator(NullLocator())
+        if len(distinct) == 1:
+            only = float(positions[0])
+            axes.set_xlim((only / 2, only * 2) if only > 0 else (only - 1, only + 1))
+
 
 def plot_sweep(
     sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None
@@ -90,7 +108,8 @@ def plot_sweep(
     if x is not None and x not in sweep.swept and collect.reduction_of(x.partition(".")[0]):
         at = _expression(sweep, x, "--x")
         by = _parameter(sweep, hue, "--hue") if hue else _first(sweep)
-        return _drawn(sweep, _against(sweep, at, by, quantities))
+        columns = _columns(sweep, [at, *quantities], errors=True)
+        return _drawn(sweep, _against(sweep, columns[at.text], by, columns))
     across = _parameter(sweep, x, "--x") if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
     others = [key for key in sweep.varied if key != across.key]
@@ -101,9 +120,8 @@ def plot_sweep(
     looks = coded(across, by)
     looks = replace(looks, runs=[looks.runs[i] for i in there])
     runs = [open_run(sweep.runs[i].folder) for i in there]
-    files = _drawn(
-        sweep, chain(_against(sweep, across, by, quantities), overlays(runs, looks=looks))
-    )
+    pictures = _against(sweep, across, by, _columns(sweep, quantities))
+    files = _drawn(sweep, chain(pictures, overlays(runs, looks=looks)))
     if files:
         return files
     raise UserError(
@@ -138,37 +156,34 @@ def _expression(sweep: Sweep, text: str, option: str) -> collect.Expression:
         raise UserError(f"{option}: {error}") from None
 
 
+def _columns(
+    sweep: Sweep, expressions: Sequence[collect.Expression], *, errors: bool = False
+) -> dict[str, "RunQuantity"]:
+    """The quantities of all runs by their text; with `errors` also the errors of means."""
+    wanted = [e for y in expressions for e in (y, y.error if errors else None) if e]
+    rows = [
+        collected(run.folder, wanted, status)
+        for run, status in zip(sweep.runs, sweep.statuses(), strict=True)
+    ]
+    values = {e.text: [row[e.text] for row in rows] for e in wanted}
+    return {
+        e.text: RunQuantity(e.text, values[e.text], values.get(e.error.text) if e.error else None)
+        for e in expressions
+    }
+
+
 def _against(
     sweep: Sweep,
-    x: Parameter | collect.Expression,
+    x: "Parameter | RunQuantity",
     hue: Parameter | None,
-    expressions: Sequence[collect.Expression],
+    columns: Mapping[str, "RunQuantity"],
 ) -> Pictures:
-    """Pictures of quantities against a parameter, or against another quantity with error bars of
-    means."""
-    across = () if isinstance(x, Parameter) else (x,)
-    wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
-    statuses = sweep.statuses()
-    collected_values = [
-        collected(run.folder, wanted, status)
-        for run, status in zip(sweep.runs, statuses, strict=True)
-    ]
-
-    def quantity_of(e: collect.Expression) -> RunQuantity:
-        error = (
-            [values[e.error.text] for values in collected_values]
-            if across and e.error is not None
-            else None
-        )
-        return RunQuantity(e.text, [values[e.text] for values in collected_values], error)
-
-    name = x.key if isinstance(x, Parameter) else x.text
-    for e in expressions:
-        y = quantity_of(e)
-        if e.text != name and (across or not np.isnan(y.values).all()):
-            at = x if isinstance(x, Parameter) else quantity_of(x)
-            joined = not across and set(sweep.varied) <= {name, hue.key if hue else name}
-            yield stem_of(e.text, name), partial(against, at, y, hue, joined=joined)
+    """Pictures of quantities against a parameter or another quantity."""
+    of_parameter = isinstance(x, Parameter)
+    joined = of_parameter and set(sweep.varied) <= {x.key, hue.key if hue else x.key}
+    for text, y in columns.items():
+        if text != x.key and not (of_parameter and np.isnan(y.values).all()):
+            yield stem_of(text, x.key), partial(against, x, y, hue, joined=joined)
 
 
 def stem_of(y: str, x: str) -> str:
@@ -195,17 +210,23 @@ def opened(folder: Path) -> Run | None:
 class RunQuantity:
     """A quantity of each run, with its standard error if it is a mean."""
 
-    name: str
+    key: str
     values: Sequence[float]
     errors: Sequence[float] | None = None
+    numeric: ClassVar[bool] = True
 
     @property
     def label(self) -> str:
-        return reduced(self.name)
+        return reduced(self.key)
 
     @property
     def positions(self) -> np.ndarray:
         return np.asarray(self.values, float)
+
+    def set_axis(self, axes: Axes, positions: np.ndarray) -> None:
+        """Make the horizontal axis logarithmic for a wide range of positive values."""
+        if positions.min() > 0 and positions.max() > 4 * positions.min():
+            logarithmic(axes, "x")
 
 
 def against(
@@ -223,43 +244,30 @@ def against(
     across = x.positions
     up = y.positions
     there = np.isfinite(across) & np.isfinite(up)
-    bars = [None if isinstance(each, Parameter) else each.errors for each in (x, y)]
     groups = [(None, there)]
     if hue is not None:
-        groups = [
-            (v, there & np.array([_text(v) == _text(h) for h in hue.values])) for v in hue.distinct
-        ]
+        names = np.array([_text(value) for value in hue.values])
+        groups = [(value, there & (names == _text(value))) for value in hue.distinct]
     shades = _shades(hue) if hue is not None else lambda value: COLOURS[0]
-    is_curve = joined and (not isinstance(x, Parameter) or x.numeric)
     for number, (value, mask) in enumerate(groups):
         rows = np.flatnonzero(mask)[np.argsort(across[mask], kind="stable")]
-        # Coinciding curves remain visible: a wide pale line below, hollow marks around.
-        colour = shades(value)
-        is_below = number == 0 and len(groups) > 1
-        is_hollow = number % 2 == 1
-        errors = [None if b is None else np.nan_to_num(np.asarray(b)[rows]) for b in bars]
+        errors = [
+            None if each.errors is None else np.nan_to_num(np.asarray(each.errors)[rows])
+            for each in (x, y)
+        ]
         axes.errorbar(
             across[rows],
             up[rows],
             yerr=errors[1],
             xerr=errors[0],
-            elinewidth=1.0,
-            capsize=2.5,
-            color=colour,
-            zorder=3 + 0.1 * number,
-            linestyle=LINES[number % len(LINES)] if is_curve else "",
-            linewidth=2.6 if is_below else 1.5,
-            marker=MARKS[number % len(MARKS)],
-            markersize=8.5 if is_hollow else 5,
-            markerfacecolor="none" if is_hollow else colour,
+            color=shades(value),
             label=None if value is None or not len(rows) else _text(value),
+            **_marks(number, is_curve=joined and x.numeric, above=len(groups) > 1),
         )
     if not there.any():
         note(axes, "no run has finished yet")
-    elif isinstance(x, Parameter):
-        _parameter_axis(axes, x, across)
-    elif across[there].min() > 0 and across[there].max() > 4 * across[there].min():
-        logarithmic(axes, "x")
+    else:
+        x.set_axis(axes, across[there])
     limits(axes, up[there], single=False)
     if hue is not None:
         if len(hue.distinct) <= _MOST_NAMED:
@@ -267,6 +275,22 @@ def against(
         else:
             result.colorbar(_mappable(hue), ax=axes, label=hue.label)
     return result
+
+
+def _marks(number: int, *, is_curve: bool, above: bool) -> dict[str, Any]:
+    """The look of a group of points. Coinciding curves remain visible: the first one is wide if
+    others lie `above`, every second one has hollow marks."""
+    is_hollow = number % 2 == 1
+    look = {
+        "elinewidth": 1.0,
+        "capsize": 2.5,
+        "zorder": 3 + 0.1 * number,
+        "linestyle": LINES[number % len(LINES)] if is_curve else "",
+        "linewidth": 2.6 if number == 0 and above else 1.5,
+        "marker": MARKS[number % len(MARKS)],
+        "markersize": 8.5 if is_hollow else 5,
+    }
+    return look | ({"markerfacecolor": "none"} if is_hollow else {})
 
 
 def coded(colour: Parameter, line: Parameter | None) -> Looks:
@@ -378,24 +402,6 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
             Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in shown
         ]
         axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
-
-
-def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
-    """Sets the ticks of the horizontal axis: at the values themselves if they are few."""
-    distinct = x.distinct
-    if not x.numeric:
-        axes.set_xticks(range(len(distinct)), [_text(value) for value in distinct])
-        axes.set_xlim(-0.5, len(distinct) - 0.5)
-        return
-    if x.logarithmic:
-        logarithmic(axes, "x")
-    if len(distinct) <= _MOST_NAMED:
-        axes.xaxis.set_major_locator(FixedLocator([float(value) for value in distinct]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
-        axes.xaxis.set_minor_locator(NullLocator())
-    if len(distinct) == 1:
-        only = float(positions[0])
-        axes.set_xlim((only / 2, only * 2) if only > 0 else (only - 1, only + 1))
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import matplotlib
 import numpy as np
@@ -225,10 +225,14 @@ def _multiple_of_pi(multiple: float) -> str:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a run, whose resolved configuration has the block `model`; dimensionless runs
-    have no units."""
+    """The labels of a run with the block `model`; dimensionless runs have no units."""
 
     model: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """The labels of a run by its resolved configuration."""
+        return cls(config.get("model") or {})
 
     @property
     def comoving(self) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from simulator.archive.run_state import CONFIG
 from simulator.cluster.hostlist import ranges
@@ -41,39 +40,12 @@ from simulator.study.sweep_progress import next_commands
 from simulator.words import duration, short
 
 MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
+UNFINISHED = (*MISSING, MemberState.FAILED)
 
 
-def run_missing(sweep: Sweep, **how: Any) -> int:
-    """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments of
-    `_run`."""
-    return _run(sweep, MISSING, **how)
-
-
-def run_again(
-    sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | None = None, **how: Any
-) -> int:
-    """Runs the failed and the interrupted runs again; with `failed` only the failed runs, with
-    `indices` the unfinished runs with these numbers. Returns the exit code. `how`: the arguments of
-    `_run`."""
-    if indices is not None:
-        if failed:
-            raise UserError("simulator sweep retry: --index names runs; leave --failed out")
-        return _run(
-            sweep,
-            (*MISSING, MemberState.FAILED),
-            [sweep.run(index).index for index in indices],
-            **how,
-        )
-    return _run(
-        sweep,
-        (MemberState.FAILED,) if failed else (MemberState.FAILED, MemberState.INTERRUPTED),
-        **how,
-    )
-
-
-def _run(
+def run_sweep(
     sweep: Sweep,
-    stages: Sequence[MemberState],
+    stages: Sequence[MemberState] = MISSING,
     indices: Sequence[int] | None = None,
     *,
     jobs: int = 1,
@@ -81,13 +53,16 @@ def _run(
     same_groups: bool = False,
 ) -> int:
     """Runs the runs in one of `stages` (with `indices` only those with these numbers), `jobs`
-    processes at a time. With `batch`, similar runs are stepped together in one process; with
-    `same_groups` in the groups of all runs of the sweep, so that continued runs keep their program, and
-    end with equal bytes."""
+    processes at a time; returns the exit code. With `batch`, similar runs are stepped together in
+    one process; with `same_groups` in the groups of all runs of the sweep, so that continued runs
+    keep their program, and end with equal bytes."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
     statuses = sweep.statuses()
-    runs = [run for run in _in(sweep, statuses, stages) if indices is None or run.index in indices]
+    runs = in_stages(sweep, statuses, stages)
+    if indices is not None:
+        wanted = {sweep.run(index).index for index in indices}
+        runs = [run for run in runs if run.index in wanted]
     if not runs:
         _say(f"{sweep.name}: {status_counts(statuses)}; nothing to do")
         return _ended(sweep, statuses, 0)
@@ -120,9 +95,10 @@ def _ended(sweep: Sweep, statuses: Sequence[MemberStatus], code: int) -> int:
     return code or int(any(status.stage is MemberState.FAILED for status in statuses))
 
 
-def _in(
+def in_stages(
     sweep: Sweep, statuses: Sequence[MemberStatus], stages: Sequence[MemberState]
 ) -> list[SweepRun]:
+    """The runs whose status is one of `stages`."""
     return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in stages]
 
 
@@ -255,10 +231,3 @@ def submit_sweep(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
             for run, task in zip(chunk.runs, chunk.tasks(), strict=True):
                 remember_job(run.folder, f"{jobs[-1]}_{task}")
     return jobs
-
-
-def to_submit(
-    sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False
-) -> list[SweepRun]:
-    """The waiting and the interrupted runs; with `failed` also the failed runs."""
-    return _in(sweep, statuses, (*MISSING, MemberState.FAILED) if failed else MISSING)

@@ -43,11 +43,9 @@ def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Reco
     return record
 
 
-def ended(folder: Path, record: Record, code: int, last: str) -> Record:
+def ended(folder: Path, record: Record, code: int, last: str) -> None:
     """Records the end of a run, with its exit code and last line of output."""
-    record = replace(record, code=code, last=last)
-    _write(folder, record)
-    return record
+    _write(folder, replace(record, code=code, last=last))
 
 
 def outcome(error: BaseException) -> tuple[int, str]:

@@ -47,8 +47,7 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:
-    """The integral over time by the trapezoidal rule; rows need not be evenly spaced."""
-    return float((np.diff(time) * (values[1:] + values[:-1]) / 2).sum())
+    return float(np.trapezoid(values, time))
 
 
 def _mean(time: np.ndarray, values: np.ndarray) -> float:
@@ -213,12 +212,8 @@ def collected(
     return {expression.text: value(expression) for expression in expressions}
 
 
-def columns(table: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The rows as arrays by column: integers or floats if all values are numbers, else objects."""
-    return {name: _array([row[name] for row in table]) for name in table[0]}
-
-
 def _array(values: Sequence[Any]) -> np.ndarray:
+    """Integers or floats if all values are numbers, else objects."""
     kinds = {type(value) for value in values}
     if kinds <= {int}:
         return np.array(values, np.int64)
@@ -232,7 +227,7 @@ def _array(values: Sequence[Any]) -> np.ndarray:
 def frame(table: Sequence[Mapping[str, Any]]) -> Any:
     """The table of `Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays
     by column."""
-    arrays = columns(table)
+    arrays = {name: _array([row[name] for row in table]) for name in table[0]}
     try:
         import pandas  # pyright: ignore[reportMissingImports] - optional
     except ImportError:
@@ -253,8 +248,6 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: object) -> Any:
     if _is_missing(value):
         return ""
-    if isinstance(value, float):
-        return repr(value)
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 

@@ -59,7 +59,7 @@ def test_the_contour_of_a_disc_is_its_circle_at_each_time(tmp_path):
     with matplotlib.rc_context(rc()):
         figure = slices(series, "speed")
         FigureCanvasAgg(figure).draw()
-    shown = Frames(series, "speed/xy", range(3), "slices.h5")
+    shown = Frames(series, "speed/xy", range(3))
     panels = [axes for axes in figure.axes if axes.get_title()]
     for number, (axes, time) in enumerate(zip(panels, times, strict=True)):
         fill, line = axes.findobj(ContourSet)

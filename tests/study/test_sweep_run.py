@@ -15,7 +15,7 @@ from simulator.cli import main
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import shared_lines
 from simulator.run.folder import FolderContent, RunFolder
-from simulator.study.execution import plan_submission, to_submit
+from simulator.study.execution import MISSING, UNFINISHED, in_stages, plan_submission
 from simulator.study.study_status import MemberState, MemberStatus, statuses_of
 from simulator.study.sweep import Sweep
 
@@ -181,8 +181,8 @@ def test_only_what_is_missing_is_submitted(study, capsys):
     statuses = [
         MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")
     ]
-    assert [run.index for run in to_submit(sweep, statuses)] == [1]
-    assert [run.index for run in to_submit(sweep, statuses, failed=True)] == [1, 3]
+    assert [run.index for run in in_stages(sweep, statuses, MISSING)] == [1]
+    assert [run.index for run in in_stages(sweep, statuses, UNFINISHED)] == [1, 3]
     sweep = study(THROTTLED)
     sweep.prepare()
     for run in sweep.runs:

@@ -7,16 +7,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
-from simulator.show import style
 from simulator.show.kinds.spectra import shell_wavenumbers
 from simulator.show.lines import DrawnCurve, Pictures, level, plotted
 from simulator.show.series_pictures import Diagnostics, draws, endings
-from simulator.show.style import PLAIN, Labels, as_words, in_words, quantity, spectrum_of
+from simulator.show.style import PLAIN, Labels, as_words, in_words, spectrum_of
 
 
 @draws("statistics")
 def statistics_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    yield "statistics_means", partial(table_of_means, series, labels)
     spectra = endings("mean/spectrum/", series)
     powers = [f"spectrum/{name}" for name in spectra if name.endswith("_power")]
     energies = [f"spectrum/{name}" for name in spectra if not name.endswith("_power")]
@@ -83,19 +81,6 @@ def tables_of_means(series: SeriesReader) -> dict[str, str]:
         text.append(f"{with_error(mean, error).replace('±', '+-'):>30}  {in_words(name)}")
         csv.append(f"{name},{mean!r},{error!r}")
     return {".txt": "\n".join(text) + "\n", ".csv": "\n".join(csv) + "\n"}
-
-
-def table_of_means(series: SeriesReader, labels: Labels) -> Figure:
-    """Means with their standard errors, as text in two columns."""
-    rows = [("mean ± standard error", _averaged(series, labels))]
-    rows += [(with_error(*pair), quantity(name)) for name, pair in time_means(series).items()]
-    result = style.figure(style.WIDTH, 0.3 + 0.21 * len(rows))
-    for n, (value, words) in enumerate(rows):
-        height = 1 - (0.25 + 0.21 * n) / result.get_figheight()
-        weight = "bold" if n == 0 else "normal"
-        result.text(0.36, height, value, ha="right", va="center", weight=weight)
-        result.text(0.40, height, words, va="center", weight=weight)
-    return result
 
 
 def mean_curves(
