@@ -10,6 +10,7 @@ from typing import Any
 from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError, did_you_mean
 from simulator.files import replace_file
+from simulator.words import flat
 
 
 @command(
@@ -94,14 +95,17 @@ def explain_command(args: argparse.Namespace) -> int:
     return 0
 
 
+_WIDTH = 112
+
+
 @command(
     "write a commented configuration to start from",
     arg("case CASE", "the name of a shipped case", nargs="?"),
     arg("--output FILE", "another name for the file", type=Path),
 )
 def init_command(args: argparse.Namespace) -> int:
-    """Write a shipped case as CASE.yaml into the current folder. Without CASE, list the cases. `simulator explain`
-    lists the keys that it may have besides.
+    """Write a shipped case as CASE.yaml into the current folder, with all other possible keys as comments. Without
+    CASE, list the cases.
 
     example: simulator init forced_turbulence"""
     cases = {path.stem: path for path in sorted(cases_folder().glob("*.yaml"))}
@@ -122,8 +126,8 @@ def init_command(args: argparse.Namespace) -> int:
         if path.exists():
             raise UserError(f"{path}: exists; give another name with --output, or move it away")
     sweep = "base" in _document(source)
-    text = source.read_text().replace("# yaml-language-server: $schema=schema.json\n", "")
-    replace_file(target, text)
+    text = source.read_text().rstrip() + "\n" + ("" if sweep else _further_keys(source))
+    replace_file(target, text.replace("# yaml-language-server: $schema=schema.json\n", ""))
     for file in files:
         replace_file(target.with_name(file.name), file.read_bytes())
     print(target)
@@ -157,3 +161,70 @@ def _files(source: Path) -> list[str]:
     return [
         str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()
     ]
+
+
+def _absent(source: Path) -> re.Pattern[str]:
+    """Matches the keys that have no meaning for the model of a case, and schedules of output, which are all alike."""
+    from pydantic import ValidationError
+
+    from simulator.archive.series_recorder import subject_of
+    from simulator.config import load_config
+    from simulator.measure import KINDS
+    from simulator.measure.kind import Unsupported, measurement
+    from simulator.plan.abstract_run import paper_simulation
+
+    subject = subject_of(paper_simulation(load_config(source), 1))
+    model = subject.model
+    absent = [] if model.background else ["time.steps", "time.spacing"]
+    absent += [] if "magnetic" in model.fields else ["initial.magnetic"]
+    absent += (
+        []
+        if subject.carried
+        else ["output.gadget", "output.snapshots.sample", "output.slices.particles"]
+    )
+    for name, kind in KINDS.items():
+        try:
+            measurement(kind, subject, kind.Settings.model_validate({"every_steps": 1}))
+        except Unsupported:
+            absent.append(f"output.{name}")
+        except ValidationError:  # a key is required
+            continue
+    names = "|".join(map(re.escape, absent))
+    return re.compile(rf"(?:{names})(?:\.|$)|output\.(?!diagnostics)\w+\.(?:every\w*|align)$")
+
+
+def _further_keys(source: Path) -> str:
+    """Comments with the keys that the case may set but does not set."""
+    from simulator.config.reference import reference_keys
+
+    document = _document(source)
+    absent = _absent(source)
+    paths = [f"{path}." for path in flat(document)]
+    chosen = {
+        name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)
+    }
+    lines = [
+        "",
+        "# Further keys with their defaults; here, or on the command line as key.path=value. More with",
+        "# `simulator explain KEY`.",
+    ]
+    for key in reference_keys():
+        block, _, name = key.path.partition(".")
+        inner = name.count(".") > 1 or "NAME" in key.path or ".N" in key.path
+        other = key.kind not in ("", chosen.get(block, ""))
+        if (
+            not name
+            or inner
+            or other
+            or key.path.endswith(".kind")
+            or block == "slurm"
+            or absent.match(key.path)
+        ):
+            continue
+        is_set = any(path.startswith(f"{key.path}.") for path in paths)
+        if is_set or (block == "forcing" and "forcing" not in document):
+            continue
+        start = f"#   {key.path}: {key.default or '(required)'}"
+        text = f"{start:44}  {key.meaning}".rstrip()
+        lines.append(textwrap.fill(text, _WIDTH, subsequent_indent="#" + " " * 45))
+    return "\n".join(lines) + "\n"
