@@ -39,6 +39,10 @@ def _times(text: str) -> tuple[float, float]:
         ) from None
 
 
+def _shifts(text: str) -> tuple[float, ...]:
+    return tuple(map(_number, text.split(",")))
+
+
 def _formats(text: str) -> tuple[str, ...]:
     if not set(_list(text)) <= set(_FORMATS):
         raise argparse.ArgumentTypeError(f"some of {', '.join(_FORMATS)} are needed, not {text!r}")
@@ -52,6 +56,9 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("--field NAME,...", "only these fields or quantities, e.g. dye", type=_list, default=()),
     arg("--time FROM:TO", "only rows between these times", type=_times),
     arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_number),
+    arg(
+        "--shift T,...", "of several runs: add these to the times of each", type=_shifts, default=()
+    ),
     arg("--average", "draw means over time, with their standard errors", action="store_true"),
     arg("--format png,pdf,svg", "default png", type=_formats, default=("png",)),
     arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
@@ -73,8 +80,15 @@ def plot_command(args: argparse.Namespace) -> int:
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    choice = Selection(
-        args.what, args.field, args.time, args.compensate, args.average, args.format, args.style
+    picked = (
+        args.what,
+        args.field,
+        args.time,
+        args.compensate,
+        args.average,
+        args.format,
+        args.style,
+        args.shift,
     )
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:

@@ -16,7 +16,8 @@ Format = Literal["png", "pdf", "svg"]
 class Selection:
     """`what`: the drawn series and `diagnostics` (None: all). `fields`: the only drawn fields.
     `time`: first and last time, infinite at an open end. `compensate`: the power of k that
-    multiplies spectra. `average`: draw means over time instead of single times."""
+    multiplies spectra. `average`: draw means over time instead of single times. `shift`: times to
+    be added to those of each of several runs."""
 
     what: tuple[str, ...] | None = None
     fields: tuple[str, ...] = ()
@@ -25,6 +26,7 @@ class Selection:
     average: bool = False
     formats: tuple[Format, ...] = ("png",)
     style: str = "screen"
+    shift: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.time is not None and not self.time[0] <= self.time[1]:
@@ -89,9 +91,9 @@ def _is(name: str, field: str) -> bool:
 
 
 class Window(SeriesReader):
-    """A series that consists of some rows of another series."""
+    """A series that consists of some rows of another series, `shift` later."""
 
-    def __init__(self, base: SeriesReader, rows: np.ndarray) -> None:
+    def __init__(self, base: SeriesReader, rows: np.ndarray, shift: float = 0.0) -> None:
         self._base = base
         self._rows = rows
         self.path = base.path
@@ -100,7 +102,7 @@ class Window(SeriesReader):
         self.beside = base.beside
         self.coordinates = base.coordinates
         self.step = base.step[rows]
-        self.time = base.time[rows]
+        self.time = base.time[rows] + shift
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._base[name][self._rows]

@@ -20,7 +20,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
-from simulator.show.choice import Selection, window
+from simulator.show.choice import Selection, Window, window
 from simulator.show.halo_pictures import halo_pictures
 from simulator.show.kinds.spectra import (
     KOLMOGOROV_AXES,
@@ -169,7 +169,11 @@ def plot_runs(
     folder of the run or of the sweep; for several runs `plots/with_OTHERS/` in the folder of the
     first run). `plot_run` draws one run without means or compensation."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
-    if len(runs) == 1 and not choice.average and choice.compensate is None:
+    if choice.shift and len(choice.shift) != len(runs):
+        raise UserError(
+            f"--shift: {len(choice.shift)} times for {len(runs)} runs; one for each is needed, e.g. 0,2.5"
+        )
+    if len(runs) == 1 and not choice.average and choice.compensate is None and not choice.shift:
         return plot_run(runs[0].path, choice, output)
     others = "_".join(dict.fromkeys(run.path.absolute().name for run in runs[1:3]))
     others += f"_and_{len(runs) - 3}_more" if len(runs) > 3 else ""
@@ -228,17 +232,22 @@ def overlays(
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for
     variables with one dimension in the chosen series (by default the spectra). Without `looks` each
     run has a colour and a label."""
+    shifts = (
+        dict(zip((run.path for run in runs), choice.shift, strict=True)) if choice.shift else {}
+    )
     if looks is None:
         runs, names = _ordered(runs)
         looks = labelled(names) if len(runs) > 1 else Looks([{}])
     labels = _common_labels(runs)
-    tables = [table_of(run) for run in runs]
+    tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
         for name in _columns(tables, choice):
             build = partial(_against_time, runs, tables, labels, looks, name, choice)
             yield f"series_{name}", build
     for kind in choice.what or ("spectra",):
-        read = [series_of(run, kind) for run in runs]
+        if kind == "diagnostics":
+            continue
+        read = [series_of(run, kind, shifts.get(run.path, 0.0)) for run in runs]
         variables = dict.fromkeys(
             n for s in read if s for n, d in s.variables.items() if len(d) == 1
         )
@@ -316,9 +325,14 @@ def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> l
     return [name for name in choice.fields or lines.PANELS if name in written]
 
 
-def series_of(run: Run, kind: str) -> SeriesReader | None:
-    """A series of a run; None if it is missing or has no rows."""
-    return known(lambda: run.series(kind), None) or None
+def _later(columns: Mapping[str, np.ndarray], shift: float) -> Mapping[str, np.ndarray]:
+    return {**columns, "time": columns["time"] + shift} if columns and shift else columns
+
+
+def series_of(run: Run, kind: str, shift: float = 0.0) -> SeriesReader | None:
+    """A series of a run, `shift` later; None if it is missing or has no rows."""
+    series = known(lambda: run.series(kind), None) or None
+    return Window(series, np.arange(len(series)), shift) if shift and series else series
 
 
 def overlay(

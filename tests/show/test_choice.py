@@ -188,8 +188,13 @@ def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
     names = {line.rpartition("/")[2] for line in capsys.readouterr().out.split()}
     assert {"series_energy.png", "series_dissipation.png", "spectrum_kinetic_energy.png"} == names
     assert (tmp_path / "a/plots/with_b/series_energy.png").exists()
-    (axes,) = built(runs, Selection())["series_energy"].axes
+    (axes,) = built(runs, Selection(shift=(0.0, 2.5)))["series_energy"].axes
     assert [set(line.get_ydata()) for line in axes.get_lines()] == [{0.5}, {1.0}]
+    assert [line.get_xdata()[0] for line in axes.get_lines()] == [0.0, 2.5]
+    assert (
+        main(["plot", *runs, "--shift", "1"]) == 2
+        and "1 times for 2 runs" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow
