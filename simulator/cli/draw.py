@@ -117,14 +117,14 @@ def _rate(text: str) -> float:
     arg("--axis", "cut across or project along this axis", choices=("x", "y", "z"), default="z"),
     arg("--slice", "the plane through the middle of the box (default)", action="store_true"),
     arg("--render", "the volume pictures of output.render", action="store_true"),
-    arg("--projection", "the integral of a density (output.projections)", action="store_true"),
+    arg("--projection", "integrals of densities, means of other fields", action="store_true"),
     arg("--fps", "frames per second (default 15)", type=_rate, default=15.0),
     arg("--output", "an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4", type=Path),
     arg("--frames FOLDER", "also keep the frames in FOLDER as PNG", type=Path),
 )
 def movie_command(args: argparse.Namespace) -> int:
-    """Make a movie of a field from mid-plane slices (slices.h5), or from snapshots if they give more frames; with
-    --projection, of a density's projections (projections.h5); with --render, of the run's volume pictures.
+    """Make a movie of a field from mid-plane slices (slices.h5) or projections (projections.h5), or from snapshots if
+    they give more frames; with --render, of the run's volume pictures.
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
     from simulator.archive.open_run import open_run

@@ -14,10 +14,11 @@ from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import SHOWN_FIRST
 from simulator.show.slices import bodies_at, near, where
-from simulator.show.style import Labels, evenly
+from simulator.show.style import Labels, evenly, is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
+_PART = 2**24  # Largest part of a snapshot held at once, in bytes.
 
 Bounds = tuple[slice, ...]
 Read = Callable[[Bounds], np.ndarray]
@@ -77,7 +78,8 @@ def shown_fields(run: Run, axis: str = "z", *, projected: bool = False) -> list[
     series = _stored(run, projected)
     variables = series.variables if series is not None else ()
     drawn = [name.partition("/")[0] for name in variables if name.endswith(f"/{PLANE[axis]}")]
-    return list(dict.fromkeys([*drawn, *([] if projected else fields_in_snapshots(run))]))
+    known = dict.fromkeys([*drawn, *fields_in_snapshots(run)])
+    return [name for name in known if not (projected and name == "phase")]
 
 
 def usual_field(run: Run, axis: str = "z", *, projected: bool = False) -> str:
@@ -88,13 +90,18 @@ def usual_field(run: Run, axis: str = "z", *, projected: bool = False) -> str:
 
 
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
-    """The frames of a field of a run: mid-planes across `axis`, or the projections along `axis` that
-    the run has measured. If slices and snapshots have the field, the source with more frames is
-    taken.
+    """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which
+    are integrals of densities and means of all other fields. If two sources have the field, the
+    source with more frames is taken.
 
     Raises UserError if no source has the field, with the available names, or if there are fewer
     than two frames."""
+    if projected and field == "phase":
+        raise UserError(
+            "--projection: a mean of phases has no meaning; take --slice, or another field"
+        )
     variable = f"{field}/{PLANE[axis]}"
+    stored = fields_in_snapshots(run)
     sources = []
     labels = Labels.of(run.config)
     place = partial(where, field=field, axis=axis, labels=labels, projected=projected)
@@ -103,8 +110,7 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
         # A field that was requested later has no values in earlier rows.
         rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
         sources.append(Frames(series, variable, rows, place(series)))
-    in_snapshots = not projected and field in fields_in_snapshots(run)
-    if in_snapshots and variable in (planes := SnapshotPlanes(run, field)):
+    if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
         sources.append(Frames(planes, variable, range(len(planes)), place(planes)))
     if not sources:
         what = "projection" if projected else "slice"
@@ -189,11 +195,12 @@ def samples(source: Frames, most: int = 24, points: int = 256) -> list[np.ndarra
 
 
 class SnapshotPlanes(SeriesReader):
-    """The mid-planes of a field in each snapshot of a run, as a series that is read when it is
-    drawn."""
+    """The mid-planes, or the projections, of a field in each snapshot of a run, as a series that is
+    read when it is drawn."""
 
-    def __init__(self, run: Run, field: str) -> None:
+    def __init__(self, run: Run, field: str, *, projected: bool = False) -> None:
         self._field = field
+        self._projected = projected
         self._snapshots = [s for s in run.snapshots[:] if field in readable(s)]
         values = self._snapshots[-1].values()
         axes = next(f.axes for f in values if len(f.axes) in (2, 3) and f.axes[0].labels is None)
@@ -202,6 +209,7 @@ class SnapshotPlanes(SeriesReader):
         self.beside = {}
         self.coordinates = {axis.name: axis.coordinates for axis in axes}
         planes = [plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys()]
+        planes = [] if projected and "z" not in self.coordinates else planes
         self.variables = {f"{field}/{plane}": tuple(plane) for plane in planes}
         self.step = np.array([s.step for s in self._snapshots])
         self.time = np.array([s.time for s in self._snapshots])
@@ -212,12 +220,29 @@ class SnapshotPlanes(SeriesReader):
     def one(self, name: str, index: int) -> np.ndarray:
         plane = name.rpartition("/")[2]
         read = readable(self._snapshots[index])[self._field]
-        cuts = tuple(i for i, axis in enumerate(self.coordinates) if axis not in plane)
-        counts = [len(points) for points in self.coordinates.values()]
-        bounds = [
-            slice(n // 2, n // 2 + 1) if i in cuts else slice(n) for i, n in enumerate(counts)
-        ]
-        return read(tuple(bounds)).squeeze(cuts)
+        cuts = [number for number, axis in enumerate(self.coordinates) if axis not in plane]
+        if self._projected:
+            return self._projection(read, cuts[0])
+        bounds = [slice(0, len(points)) for points in self.coordinates.values()]
+        for cut in cuts:
+            bounds[cut] = slice(bounds[cut].stop // 2, bounds[cut].stop // 2 + 1)
+        return read(tuple(bounds)).squeeze(tuple(cuts))
+
+    def _projection(self, read: Read, cut: int) -> np.ndarray:
+        """The integral of a density, or the mean of another field, along an axis, from a few planes
+        at a time."""
+        nx, ny, nz = (len(points) for points in self.coordinates.values())
+        planes = max(1, _PART // (8 * ny * nz))
+        parts = []
+        for start in range(0, nx, planes):
+            part = read((slice(start, min(start + planes, nx)), slice(0, ny), slice(0, nz)))
+            parts.append(part.sum(cut, dtype=np.float64))
+            if cut == 0:
+                parts = [sum(parts[1:], parts[0])]
+        total = np.concatenate(parts) if cut else parts[0]
+        points = list(self.coordinates.values())[cut]
+        spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
+        return total * (spacing if is_density(self._field) else 1 / len(points))
 
 
 def fields_in_snapshots(run: Run) -> list[str]:

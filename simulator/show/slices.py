@@ -109,11 +109,13 @@ def dots(number: int) -> dict[str, Any]:
 
 
 def words_of(field: str, labels: Labels, *, projected: bool) -> str:
-    """The label of the colours of a field, or of the projection of a density."""
-    if projected:
+    """The label of the colours of a field, or of its projection: the integral of a density, the
+    mean of others."""
+    if projected and is_density(field):
         of = "" if field == "density" else f"{field.removesuffix('_density').replace('_', ' ')} "
         return of + labels.axis(r"surface density $\Sigma$", "column")
-    return labels.axis(quantity(field), "density") if field == "density" else quantity(field)
+    words = labels.axis(quantity(field), "density") if field == "density" else quantity(field)
+    return f"mean {words}" if projected else words
 
 
 def where(
