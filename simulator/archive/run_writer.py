@@ -27,7 +27,6 @@ from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State, outputs
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
-from simulator.stopwatch import Stopwatch
 
 INDEX_EVERY = 5.0  # Seconds between two writes of the index of all snapshots, whose length grows with the run.
 
@@ -39,8 +38,7 @@ class Output:
     Process 0 calls `check` before each write; `check` raises if another process has taken over the
     folder. An error of process 0 in a series is stored in `trouble`, on which the processes agree
     later: if one process raised the error in the middle of an event, the other processes would wait
-    for ever in the event's collectives. `inside` holds attributes of every snapshot. The time of
-    each kind of event is charged to `spent`."""
+    for ever in the event's collectives. `inside` holds attributes of every snapshot."""
 
     def __init__(
         self,
@@ -49,7 +47,6 @@ class Output:
         writer: Writer,
         check: Callable[[], None] = lambda: None,
         inside: Mapping[str, Any] | None = None,
-        spent: Stopwatch | None = None,
         journal: Journal = UNRECORDED,
     ):
         self._journal = journal
@@ -63,7 +60,6 @@ class Output:
         self._warned = False
         self.trouble: str | None = None
         self._series = recorders(simulation)
-        self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
         self._index_due = 0.0
         self._unlisted = False
@@ -117,29 +113,24 @@ class Output:
 
     def take(
         self,
-        names: tuple[str, ...],
+        name: str,
         state: State,
         schedule: Mapping[str, Any],
         planned: bool = True,
     ) -> None:
-        """Writes the output of the events `names` for `state`, in order. Checkpoints store
-        `schedule`, its state. `planned`: the events are due by their cadence, not only because the
-        run ends."""
-        for name in names:
-            with self._spent.on(name.replace("_", " ")):
-                match name:
-                    case "diagnostics":
-                        self.diagnostics(state)
-                    case "snapshots":
-                        for added in (
-                            n for n, series in self._series.items() if series.with_snapshots
-                        ):
-                            self._measure(added, state, planned)
-                        self.snapshot(state)
-                    case "checkpoints":
-                        self.checkpoint(state, schedule)
-                    case _:
-                        self._measure(name, state, planned)
+        """Writes the output of the event `name` for `state`. Checkpoints store `schedule`, its
+        state. `planned`: the event is due by its cadence, not only because the run ends."""
+        match name:
+            case "diagnostics":
+                self.diagnostics(state)
+            case "snapshots":
+                for added in (n for n, series in self._series.items() if series.with_snapshots):
+                    self._measure(added, state, planned)
+                self.snapshot(state)
+            case "checkpoints":
+                self.checkpoint(state, schedule)
+            case _:
+                self._measure(name, state, planned)
 
     def _measure(self, name: str, state: State, planned: bool) -> None:
         """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows

@@ -187,7 +187,6 @@ class _Run:
             writer,
             self._check,
             self._inside(),
-            self.spent,
             self.journal,
         )
         if chosen is not None:

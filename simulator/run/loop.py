@@ -130,12 +130,10 @@ class Loop:
         for name in names:
             if name in ("snapshots", "checkpoints"):
                 self._finish_save()
-            self.output.take(
-                (name,),
-                self.simulation.state,
-                self.schedule.state(),
-                planned=name in planned,
-            )
+            with self.spent.on(name.replace("_", " ")):
+                self.output.take(
+                    name, self.simulation.state, self.schedule.state(), planned=name in planned
+                )
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:
