@@ -69,7 +69,6 @@ class Environment:
 def apply(
     platform: Literal["cpu", "gpu"],
     report: Callable[[str], None],
-    environ: MutableMapping[str, str] = os.environ,
     *,
     first: bool = True,
     devices: int = 1,
@@ -78,6 +77,7 @@ def apply(
 
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
     devices: the number of GPUs of all processes together."""
+    environ = os.environ
     changes = keep_freed_memory(environ) if platform == "cpu" else {}
     if platform == "gpu" and not any(map(environ.get, _MEMORY_NAMES)):
         changes = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}

@@ -196,11 +196,7 @@ def start(
     changes = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
     if chosen == "cpu" and count == "auto" and (forced := _forced()) is not None:
         count = allocation.num_processes * forced
-    carrier = (
-        _without_mpi(transport)
-        if chosen == "gpu"
-        else _transport(transport, allocation, count, report)
-    )
+    carrier = _transport(transport, chosen, allocation, count, report)
     _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
@@ -325,18 +321,17 @@ def choose_platform(
     return "gpu"
 
 
-def _without_mpi(requested: mpi.Requested) -> mpi.Transport:
-    if requested == "mpi":
-        raise UserError("run.transport: mpi is for processors; GPUs communicate by themselves")
-    return mpi.Transport()
-
-
 def _transport(
     requested: mpi.Requested,
+    platform: Literal["cpu", "gpu"],
     allocation: Allocation,
     count: int | Literal["auto"],
     report: Report,
 ) -> mpi.Transport:
+    if platform == "gpu":
+        if requested == "mpi":
+            raise UserError("run.transport: mpi is for processors; GPUs communicate by themselves")
+        return mpi.Transport()
     devices = allocation.num_processes if count == "auto" else count
     transport = mpi.choose_transport(requested, allocation, devices, os.environ)
     if transport.declined and allocation.process_id == 0:
