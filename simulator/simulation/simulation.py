@@ -145,10 +145,7 @@ class Simulation:
         state = jax.jit(self.begin)(
             initial_state.initial_fields(self.config, self.model, self.inputs, warn)
         )
-        state = initial_state.with_particles(self.config, state, self.swarm)
-        state = initial_state.with_term_arrays(state, self.term_arrays())
-        self.__dict__.pop("template", None)
-        return state
+        return self._completed(initial_state.with_particles(self.config, state, self.swarm))
 
     def state_from(self, values: Mapping[str, Any]) -> State:
         """The state at the start whose fields have the given values on the grid:
@@ -159,13 +156,8 @@ class Simulation:
         in the units of the run; they may be traced or sharded. Fields that are not given are zero.
         Modes that dealiasing does not keep and the divergence of solenoidal fields are removed.
         Raises UserError for a wrong name or shape."""
-        state = initial_state.with_particles(
-            self.config,
-            self.begin(initial_state.fields_from(self.model.at(self.first_time), values)),
-            self.swarm,
-        )
-        state = initial_state.with_term_arrays(state, self.term_arrays())
-        self.__dict__.pop("template", None)
+        state = self.begin(initial_state.fields_from(self.model.at(self.first_time), values))
+        state = self._completed(initial_state.with_particles(self.config, state, self.swarm))
         return self.placed(state)
 
     def begin(self, start: Mapping[str, Any]) -> State:
@@ -321,12 +313,14 @@ class Simulation:
         return replace(state, particles=particles)
 
     def restored(self, load: Callable[[State, Equation, Populations], State]) -> State:
-        """The state that `load(template, model, populations)` reads; `template` is made anew,
-        because buffers of particles may have grown."""
-        state = load(self.template, self.model, self.populations)
-        state = initial_state.with_term_arrays(state, self.term_arrays())
+        """The state that `load(template, model, populations)` reads."""
+        return self._completed(load(self.template, self.model, self.populations))
+
+    def _completed(self, state: State) -> State:
+        """The state with the arrays of its terms. `template` is made anew, because buffers of
+        particles may have grown."""
         self.__dict__.pop("template", None)
-        return state
+        return initial_state.with_term_arrays(state, self.term_arrays())
 
     @cached_property
     def step(self) -> Callable[[State, Any], State]:
