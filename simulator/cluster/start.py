@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from simulator.cluster import environment, failure, meeting, mpi, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.cores import Threads, cores_of, pool_of, threads_of
-from simulator.cluster.environment import Environment
 from simulator.cluster.hardware import (
     SETUP,
     check_address_space,
@@ -47,15 +46,15 @@ class Cluster:
     """The processes and devices of a run.
 
     devices: the devices in use, ordered by process; every process has the same number. environment:
-    the settings made for speed, for `provenance.json`, and the folder of the compile cache. threads:
-    of each device of a processor. transport: how processes exchange arrays on processors. All
-    processes must call the five collective methods in the same order, from the main thread. With
-    one process these methods are trivial and do not use JAX."""
+    the settings made for speed, for `provenance.json`. threads: of each device of a processor.
+    transport: how processes exchange arrays on processors. All processes must call the five
+    collective methods in the same order, from the main thread. With one process these methods are
+    trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
     devices: tuple[Device, ...]
-    environment: Environment = field(default_factory=Environment, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     threads: int = 1
     transport: mpi.Transport = field(default_factory=mpi.Transport)
     _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)

@@ -108,7 +108,7 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
         os.environ,
         devices=devices,
         mesh=mesh,
-        environment_set=cluster.environment.made,
+        environment_set=cluster.environment,
     )
     provenance.record_start(simulation.config.output.directory, content, journal)
 
