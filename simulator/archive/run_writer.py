@@ -87,8 +87,6 @@ class Output:
         """Use these compiled programs, by name, from now on; a missing program is compiled at its
         first call."""
         self._ready = ready
-        for name, series in self._series.items():
-            series.compiled = ready.get(name, series.program)
 
     def restore(self, checkpoint: Path) -> None:
         """Continue with the arrays that the series carried when `checkpoint` was written."""
@@ -96,8 +94,8 @@ class Output:
         for series in self._series.values():
             series.restore(snapshot)
 
-    def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
-        return self._ready.get(name, function)(argument)
+    def _program(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._ready.get(name, function)
 
     def write(self, action: Callable[[], object]) -> None:
         """Calls `action` on process 0, unless an earlier write has failed."""
@@ -135,7 +133,8 @@ class Output:
     def _measure(self, name: str, state: State, planned: bool) -> None:
         """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows
         of a frequent series wait until `flush` or, at most, for a while."""
-        if self._series[name].take(state, planned):
+        series = self._series[name]
+        if series.take(state, planned, self._program(name, series.program)):
             self._write_rows(name)
 
     def _write_rows(self, name: str) -> None:
@@ -151,7 +150,7 @@ class Output:
         return self._series[name].file(self._folder / f"{name}.h5", self._journal)
 
     def diagnostics(self, state: State) -> None:
-        row = self._compute("diagnostics", self._simulation.diagnostics, state)
+        row = self._program("diagnostics", self._simulation.diagnostics)(state)
         values = {k: float(v) for k, v in row.items()}
         dt = float(state.dt)
         clock = {
@@ -184,7 +183,7 @@ class Output:
         output = simulation.config.output
         settings = output.snapshots
         axes = physical_axes(simulation.transform)
-        arrays = {n: self._compute(n, simulation.field_program(n), state) for n in self._saved}
+        arrays = {n: self._program(n, simulation.field_program(n))(state) for n in self._saved}
         for series in self._series.values():
             arrays |= {} if series.fields is None else series.fields(series.memory)
         specs = outputs.field_specs(simulation.model)
@@ -214,10 +213,8 @@ class Output:
         for name, moving in state.particles.items():
             particles = moving.without("start_velocity")
             if fields and name in simulation.swarm.kinds:
-                sampled = self._compute(
-                    f"particles {name}", simulation.sampled(name, fields), state
-                )
-                particles = particles.with_records(sampled)
+                sampled = self._program(f"particles {name}", simulation.sampled(name, fields))
+                particles = particles.with_records(sampled(state))
             species += particle_datasets(particles, simulation.populations[name])
         return species
 
