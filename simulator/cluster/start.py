@@ -208,9 +208,7 @@ def start(
         )
     if chosen == "cpu":
         each = each or max(members // allocation.num_processes, 1)
-        cores = max(cores_of(allocation) // each, 1)
-        of_device = threads_of(threads, count, cores)
-        present = _processors(each, count, threads, of_device)
+        of_device, present = _processors(allocation, each, count, threads)
     else:
         of_device = 1
         present = _present(gpu_vendor())
@@ -228,9 +226,11 @@ def start(
 
 
 def _processors(
-    each: int, count: int | Literal["auto"], threads: Threads, of_device: int
-) -> list[Device]:
-    """All CPU devices, of which this process has `each`, with `of_device` threads each."""
+    allocation: Allocation, each: int, count: int | Literal["auto"], threads: Threads
+) -> tuple[int, list[Device]]:
+    """The threads of each CPU device, and all CPU devices, of which this process has `each`."""
+    cores = max(cores_of(allocation) // each, 1)
+    of_device = threads_of(threads, count, cores)
     # _select refuses a number of the user that is too small
     if _forced() is None:
         # the backend runs already (a notebook): _select takes its devices
@@ -239,7 +239,7 @@ def _processors(
     # Virtual devices that the user counts share a pool of all cores.
     counted = threads == "auto" and count != "auto"
     with pool_of(None if counted else each * of_device):
-        return _present("cpu")
+        return of_device, _present("cpu")
 
 
 def _present(backend: str) -> list[Device]:
