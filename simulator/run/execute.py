@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import numpy as np
 
 from simulator.archive import provenance
 from simulator.archive.ledger import Ledger
@@ -42,7 +41,7 @@ from simulator.run.refusals import check_memory, check_messages, decision_of
 from simulator.run.run_status import job_of, waiting_job
 from simulator.run.schedule import Moment, Schedule
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
-from simulator.simulation.advance import Until
+from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
@@ -262,9 +261,8 @@ class _Run:
     def _largest(self) -> dict[str, Compilable]:
         """The programs whose compilation takes longest."""
         simulation = self.simulation
-        until = Until(np.float64(0), np.float64(0), np.int64(0))
         state = simulation.placed_template
-        loop = Compilable(simulation.advance, (state, until), often=True)
+        loop = Compilable(simulation.advance, (state, NO_STEPS), often=True)
         return {STEPS: loop, "diagnostics": Compilable(simulation.diagnostics, (state,))}
 
     def _deadline(self) -> tuple[Path | None, float | None, float]:

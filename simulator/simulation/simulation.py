@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from simulator.cluster.start import Cluster
@@ -20,7 +19,7 @@ from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import initial_state, quantities
-from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
+from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcings, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
@@ -334,9 +333,8 @@ class Simulation:
     def lowered_loop(self, name: str | None = None) -> Any:
         """The loop over steps, lowered without a state. `name` distinguishes it from the program of
         a run."""
-        until = Until(np.float64(0), np.float64(0), np.int64(0))
         advance: Any = self.advance if name is None else self._advance(name)
-        return advance.lower(self.placed_template, until)
+        return advance.lower(self.placed_template, NO_STEPS)
 
     def compiled_loop(self, name: str | None = None) -> Any:
         """The compiled loop over steps, without a state. `name` distinguishes it from the program
