@@ -17,7 +17,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simulator.cluster import environment, failure, meeting, mpi, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
@@ -74,8 +74,18 @@ class Cluster:
     @property
     def local_devices(self) -> tuple[Device, ...]:
         """The devices of this process."""
-        per_process = len(self.devices) // self.num_processes
-        return self.devices[self.process_id * per_process :][:per_process]
+        return self.devices[self.process_id * self.per_process :][: self.per_process]
+
+    @property
+    def per_process(self) -> int:
+        """The number of devices of each process."""
+        return len(self.devices) // self.num_processes
+
+    @property
+    def processes(self) -> Mesh:
+        """The first devices of all processes, along the axis `process`."""
+        firsts = self.devices[:: self.per_process]
+        return make_mesh(firsts, (self.num_processes,), ("process",))
 
     def any(self, flags: np.ndarray) -> np.ndarray:
         """Elementwise maximum of `flags` (bool or integer, one shape everywhere) over all
@@ -139,8 +149,7 @@ class Cluster:
 
     def _stack(self, row: np.ndarray) -> np.ndarray:
         """The rows of all processes, stacked in the order of their ids, by one small collective."""
-        per_process = len(self.devices) // self.num_processes
-        mesh = make_mesh(self.devices[::per_process], (self.num_processes,), ("process",))
+        mesh = self.processes
         rows = jax.make_array_from_single_device_arrays(
             (self.num_processes, *row.shape),
             NamedSharding(mesh, PartitionSpec("process")),
@@ -150,7 +159,7 @@ class Cluster:
 
 
 @functools.cache
-def _replicate(mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
+def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
