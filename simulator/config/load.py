@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -219,25 +219,14 @@ def read_settings(
 def as_mapping(config: RunConfig) -> dict[str, Any]:
     """The resolved configuration as plain mappings, lists, text and numbers, without keys that are
     None."""
-    return Mappings().of(config)
+    return {name: _plain(block) for name, block in _blocks(config)}
 
 
-class Mappings:
-    """Turns configurations into mappings; blocks that several configurations share only once."""
-
-    def __init__(self) -> None:
-        # The block itself is stored, too, so that no other object gets its id.
-        self._of: dict[int, tuple[Any, Any]] = {}
-
-    def of(self, config: RunConfig) -> dict[str, Any]:
-        """See `as_mapping`. The blocks of the result are shared, too; do not change them."""
-        blocks = ((name, getattr(config, name)) for name in type(config).model_fields)
-        return {name: self._block(block) for name, block in blocks if block is not None}
-
-    def _block(self, block: object) -> Any:
-        if id(block) not in self._of:
-            self._of[id(block)] = block, _plain(block)
-        return self._of[id(block)][1]
+def _blocks(config: RunConfig) -> Iterator[tuple[str, Any]]:
+    """The blocks of a configuration by name, without those that are None."""
+    for name in type(config).model_fields:
+        if (block := getattr(config, name)) is not None:
+            yield name, block
 
 
 def _plain(item: object) -> Any:
@@ -266,22 +255,20 @@ class ConfigTexts:
     """Writes configurations as YAML; blocks that several configurations share only once."""
 
     def __init__(self) -> None:
-        self._mappings = Mappings()
-        self._texts: dict[tuple[str, int], str] = {}
+        # The block itself is stored, too, so that no other object gets its id.
+        self._texts: dict[tuple[str, int], tuple[Any, str]] = {}
 
     def of(self, config: RunConfig) -> str:
         """See `dump_config`."""
-        blocks = self._mappings.of(config)
-        return "".join(self._text(name, block) for name, block in blocks.items())
+        return "".join(self._text(name, block) for name, block in _blocks(config))
 
     def _text(self, name: str, block: object) -> str:
-        if (name, id(block)) not in self._texts:
+        key = name, id(block)
+        if key not in self._texts:
             # A second block keeps PyYAML from writing a single number in braces.
-            text = dump_yaml({name: block, _NEXT: {}}).removesuffix(f"{_NEXT}: {{}}\n")
-            if not isinstance(block, Mapping | list):
-                return text
-            self._texts[name, id(block)] = text
-        return self._texts[name, id(block)]
+            text = dump_yaml({name: _plain(block), _NEXT: {}})
+            self._texts[key] = block, text.removesuffix(f"{_NEXT}: {{}}\n")
+        return self._texts[key][1]
 
 
 def json_schema() -> dict[str, Any]:
