@@ -243,11 +243,10 @@ class Gradient:
         if FIELDS in variables:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in variables):
-            state = simulation.begin(
-                initial_state.traced_start(simulation.config, simulation.model, simulation.inputs)[
-                    0
-                ]
+            start, *_ = initial_state.traced_start(
+                simulation.config, simulation.model, simulation.inputs
             )
+            state = simulation.begin(start)
         # The residual of the energy budget influences no step, and its reverse would hold several
         # fields.
         varied = {name: variables[key] for key, name in targets.items() if key in variables}
