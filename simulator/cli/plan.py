@@ -43,10 +43,10 @@ def plan_command(args: argparse.Namespace) -> int:
         machine,
         this_machine,
     )
-    from simulator.plan.abstract_run import planned_threads, with_planned_threads
     from simulator.plan.machines import target_of
     from simulator.plan.plan_text import lines_of, plan_json
     from simulator.plan.steps import fixed_steps
+    from simulator.simulation.abstract_run import planned_threads, with_planned_threads
     from simulator.simulation.placement import most_devices
 
     _check_counts(args)

@@ -16,7 +16,7 @@ import yaml
 
 from simulator.cluster.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 from simulator.errors import UserError
-from simulator.plan.abstract_run import Platform
+from simulator.simulation.abstract_run import Platform
 
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")

@@ -9,11 +9,11 @@ from math import ceil, prod
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.abstract_run import planned_threads, with_planned_threads
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, compile_obstacle, machine
 from simulator.plan.plan import Plan, device_words
 from simulator.plan.steps import Steps, fixed_steps
+from simulator.simulation.abstract_run import planned_threads, with_planned_threads
 from simulator.simulation.compiling import words
 from simulator.words import duration, size
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, cast
 
 import jax
 
-from simulator.archive.stored_state import RunInputs
 from simulator.cluster import mpi
 from simulator.cluster.cores import threads_of
 from simulator.cluster.environment import with_xla_flags
@@ -77,17 +76,11 @@ def with_planned_threads(config: RunConfig, cores: int) -> RunConfig:
     return config.changed(devices={"threads": threads})
 
 
-def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
-    """A shape with the proportions of `shape`, `longest` points along its longest side and at least
-    `least` along the other sides; an axis of one point keeps one point."""
-    return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
-
-
 def paper_simulation(
     config: RunConfig,
+    inputs: Inputs,
     devices: int | Sequence[Any] = 1,
     platform: Platform = "cpu",
-    inputs: Inputs | None = None,
 ) -> Simulation:
     """The configuration's simulation on `devices`, a number of devices that cannot compute or a
     list of virtual devices, with the program of a run on `platform`.
@@ -107,5 +100,4 @@ def paper_simulation(
     settings = DeviceSettings(count=len(devices), threads=config.devices.threads)
     config = config.model_copy(update={"devices": settings})
     cluster = PaperCluster(devices, platform, threads=threads)
-    inputs = inputs or RunInputs()
     return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)
