@@ -37,6 +37,8 @@ SUMS = "series_"
 """The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one
 sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
+SAVES = ("snapshots", "checkpoints")
+"""The folders of a run whose entries are committed folders."""
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
 _SEAL = Seal(b'"manifest_xxh3": "', b'"\n}\n')

@@ -13,6 +13,7 @@ from typing import Literal, NoReturn
 import jax
 import numpy as np
 
+from simulator.archive.manifest import SAVES
 from simulator.archive.run_writer import Output
 from simulator.archive.snapshot_writer import Writer
 from simulator.cluster.failure import Watchdog
@@ -123,7 +124,7 @@ class Loop:
         if names and self.simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
-            if name in ("snapshots", "checkpoints"):
+            if name in SAVES:
                 self._finish_save()
             with self.spent.on(name.replace("_", " ")):
                 self.output.take(
