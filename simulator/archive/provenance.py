@@ -47,10 +47,10 @@ def collect(
             "processor": processor(),
             "interpreter": sys.executable,
         },
-        "devices": dict(devices),
-        "mesh": dict(mesh),
+        "devices": devices,
+        "mesh": mesh,
         "environment": recorded_variables(environ),
-        "environment_set": dict(environment_set),
+        "environment_set": environment_set,
     }
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
 from simulator.archive import provenance
 from simulator.archive.ledger import Ledger
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.run_state import RunState, percent, read_state, write_state
+from simulator.archive.run_state import RunState, StateName, percent, read_state, write_state
 from simulator.archive.run_writer import Output
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
@@ -341,7 +341,6 @@ class _Run:
 
 
 EVERY = 2.0  # Seconds between two writes of the state file while the run goes on.
-How = Literal["running", "finished", "stopped", "failed"]
 
 
 class StateFile:
@@ -393,7 +392,7 @@ class StateFile:
             self.ledger.mark()
         self.write("running", moment)
 
-    def write(self, how: How, moment: Moment, reason: str | None = None) -> None:
+    def write(self, how: StateName, moment: Moment, reason: str | None = None) -> None:
         self._last = now = time.monotonic()
         self._state = replace(
             self._state,
