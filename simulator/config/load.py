@@ -108,15 +108,26 @@ class ConfigFile:
 
     def __init__(self, path: str | os.PathLike[str], *, check_files: bool = True):
         """Raises UserError as `read_yaml` does."""
-        self._name = os.fspath(path)
+        name = os.fspath(path)
         self._document = read_yaml(path)
-        self._places = _places(self._document, self._name)
-        self._context = _context(self._name, check_files) | {BLOCKS: {}}
+        self._places = _places(self._document, name)
+        self._context = _context(name, check_files) | {BLOCKS: {}}
 
     def config(self, overrides: Iterable[str | Override] = ()) -> RunConfig:
         """The run with these overrides. Raises UserError as `load_config` does."""
+        parsed = []
+        errors = []
+        for override in overrides:
+            try:
+                parsed.append(parse_override(override) if isinstance(override, str) else override)
+            except UserError as error:
+                errors.extend(error.args)
+        if errors:
+            raise UserError(*errors)
         data = each_leaf(self._document.value, lambda value: value)
-        return _validated(data, dict(self._places), self._name, overrides, self._context)
+        places = dict(self._places)
+        apply_overrides(data, places, parsed)
+        return _made(data, self._context, Places(places))
 
 
 def output_directory(path: str | os.PathLike[str]) -> Path:
@@ -145,7 +156,7 @@ def parse_config(text: str, name: str) -> RunConfig:
     if not isinstance(document.value, dict):
         raise UserError(f"{name}: not a configuration")
     context = _context(name, check_files=False)
-    return _validated(document.value, _places(document, name), name, (), context)
+    return _made(document.value, context, Places(_places(document, name)))
 
 
 def _places(document: Document, name: str) -> dict[KeyPath, str]:
@@ -153,29 +164,10 @@ def _places(document: Document, name: str) -> dict[KeyPath, str]:
     return {key: f"{name}:{line}" for key, line in document.lines.items()}
 
 
-def _validated(
-    data: dict[str, Any],
-    places: dict[KeyPath, str],
-    name: str,
-    overrides: Iterable[str | Override],
-    context: Mapping[str, Any],
-) -> RunConfig:
-    """The configuration of `data` and overrides; changes `data` and `places`."""
-    parsed = []
-    errors = []
-    for override in overrides:
-        try:
-            parsed.append(parse_override(override) if isinstance(override, str) else override)
-        except UserError as error:
-            errors.extend(error.args)
-    if errors:
-        raise UserError(*errors)
-    apply_overrides(data, places, parsed)
-    return _made(data, {**context, "name": usable_stem(name)}, Places(places))
-
-
 def _context(name: str, check_files: bool = True) -> dict[str, Any]:
-    return {"folder": os.path.dirname(os.path.abspath(name)), "check_files": check_files}
+    """What validators are told of the file `name`."""
+    folder = os.path.dirname(os.path.abspath(name))
+    return {"folder": folder, "check_files": check_files, "name": usable_stem(name)}
 
 
 def usable_stem(name: str) -> str:
