@@ -160,7 +160,6 @@ class Gradient:
         self._dt = dt
         self._kept = kept
         self._room = 0
-        self._places = cast(State | None, None)
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[Number, dict[str, Any]]:
         """The loss, and its gradient with the keys of `variables`."""
@@ -180,9 +179,11 @@ class Gradient:
         starts = self._simulation.populations and any(
             key.startswith(particle_adjoint.START) for key in variables
         )
-        if starts and self._places is None:
-            self._places = particle_adjoint.places(self._simulation)
-        return self._places if starts and self._places is not None else self._simulation.state
+        return self._places if starts else self._simulation.state
+
+    @cached_property
+    def _places(self) -> State:
+        return particle_adjoint.places(self._simulation)
 
     def _with_room(self, program: Callable[..., Any], variables: Mapping[str, Any]) -> Any:
         """The result of a program, which is compiled anew as long as particles have no room on a
