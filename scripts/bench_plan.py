@@ -23,9 +23,9 @@ from simulator.cluster import discover, environment
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.plan import Step, this_machine
-from simulator.plan.abstract_run import prepare_virtual_devices
 from simulator.plan.measured import TimedSteps
 from simulator.plan.plan import step_seconds
+from simulator.simulation.abstract_run import prepare_virtual_devices
 
 CONFIGS = {
     "navier_stokes": "taylor_green",

@@ -90,19 +90,6 @@ def flat(block: object, key: str = "") -> dict[str, Any]:
     return items
 
 
-def html_table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
-    """HTML with a title, a table of names and values, and a picture beside the table."""
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
-        for name, value in rows.items()
-    )
-    return (
-        f"<div style='display:flex;gap:1.5em;align-items:flex-start'><div><b>{html.escape(title)}</b>"
-        f"<table>{cells}</table></div>{picture}</div>"
-    )
-
-
 MAIN_BLOCKS = ("model", "grid", "initial", "forcing", "terms", "particles", "time", "precision")
 """The blocks of a configuration that describe a run."""
 
@@ -127,7 +114,15 @@ class Shown:
 
     def _repr_html_(self) -> str:
         title, rows = self._texts()
-        return html_table(rows, title, self.picture())
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for name, text in rows.items()
+        )
+        return (
+            f"<div style='display:flex;gap:1.5em;align-items:flex-start'><div><b>{html.escape(title)}</b>"
+            f"<table>{cells}</table></div>{self.picture()}</div>"
+        )
 
     def _texts(self) -> tuple[str, dict[str, str]]:
         title, rows = self.shown()

@@ -186,7 +186,8 @@ def analyze_snapshots(
             replace_file(new / CONFIG, dump_config(recomputed.config))
         output = Output(simulation, new, cast(Any, None))
         for number, state in enumerate(recomputed.states(), 1):
-            output.take(("diagnostics", *series), state, {})
+            for name in ("diagnostics", *series):
+                output.take(name, state, {})
             if output.trouble:
                 raise RunFailure(output.trouble)
             progress(number, len(recomputed.snapshots))

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.manifest import SAVES
 from simulator.archive.run_state import read_state
 from simulator.archive.seal import ALTERED, sealed_json, unsealed_json
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
@@ -32,11 +33,10 @@ GROWING = ("diagnostics.csv", "run.log")
 """Files that only grow; a record covers the bytes that the file had at the time of the record."""
 MARK_EVERY = 60.0  # Seconds between two records of growing files, unless one is requested earlier.
 Record = tuple[int, str]  # Number of bytes, and xxh3.
-_SAVES = ("snapshots/", "checkpoints/")
 
 
 def is_save(name: str) -> bool:
-    return name.startswith(_SAVES)
+    return name.partition("/")[0] in SAVES
 
 
 @dataclass

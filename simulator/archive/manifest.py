@@ -14,7 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -37,6 +37,8 @@ SUMS = "series_"
 """The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one
 sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
+SAVES = ("snapshots", "checkpoints")
+"""The folders of a run whose entries are committed folders."""
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
 _SEAL = Seal(b'"manifest_xxh3": "', b'"\n}\n')
@@ -251,11 +253,7 @@ class Manifest(_Entry):
 def load_filters(compression: Compression) -> Mapping[str, Any]:
     """The arguments of `create_dataset` for a compression. Also registers the filter for reading.
 
-    Raises UserError for an unknown name, or if the filter's package is not installed."""
-    if compression not in get_args(Compression):
-        raise UserError(
-            f"compression {compression!r}: must be one of {', '.join(get_args(Compression))}"
-        )
+    Raises UserError if the filter's package is not installed."""
     if compression != "blosc2":
         gzip = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         return gzip if compression == "gzip" else {}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from simulator.cluster.hardware import processor
 from simulator.cluster.variables import recorded_variables
 from simulator.config import RunConfig
 from simulator.files import UNRECORDED, Journal, read_json, replace_json
@@ -46,10 +47,10 @@ def collect(
             "processor": processor(),
             "interpreter": sys.executable,
         },
-        "devices": dict(devices),
-        "mesh": dict(mesh),
+        "devices": devices,
+        "mesh": mesh,
         "environment": recorded_variables(environ),
-        "environment_set": dict(environment_set),
+        "environment_set": environment_set,
     }
 
 
@@ -171,14 +172,3 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return {"commit": commit, "dirty": None, "changed": None}
     changed = [line[3:] for line in status.splitlines()]
     return {"commit": commit, "dirty": bool(changed), "changed": changed}
-
-
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
-    )

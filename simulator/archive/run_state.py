@@ -14,6 +14,9 @@ CONFIG = "config.yaml"  # The file by which a folder is recognized as a run fold
 _PROGRAM = "simulator"
 
 
+StateName = Literal["running", "finished", "stopped", "failed"]
+
+
 @dataclass(frozen=True)
 class RunState:
     """One moment of a run.
@@ -23,7 +26,7 @@ class RunState:
     starts of the run. `advanced` tells whether this start took a step beyond its first state.
     `updated` is UTC. `ledger` is the number of times that the ledger was written."""
 
-    state: Literal["running", "finished", "stopped", "failed"]
+    state: StateName
     step: int
     time: float
     stop: float

@@ -27,7 +27,6 @@ from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State, outputs
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
-from simulator.stopwatch import Stopwatch
 
 INDEX_EVERY = 5.0  # Seconds between two writes of the index of all snapshots, whose length grows with the run.
 
@@ -39,8 +38,7 @@ class Output:
     Process 0 calls `check` before each write; `check` raises if another process has taken over the
     folder. An error of process 0 in a series is stored in `trouble`, on which the processes agree
     later: if one process raised the error in the middle of an event, the other processes would wait
-    for ever in the event's collectives. `inside` holds attributes of every snapshot. The time of
-    each kind of event is charged to `spent`."""
+    for ever in the event's collectives. `inside` holds attributes of every snapshot."""
 
     def __init__(
         self,
@@ -49,7 +47,6 @@ class Output:
         writer: Writer,
         check: Callable[[], None] = lambda: None,
         inside: Mapping[str, Any] | None = None,
-        spent: Stopwatch | None = None,
         journal: Journal = UNRECORDED,
     ):
         self._journal = journal
@@ -63,7 +60,6 @@ class Output:
         self._warned = False
         self.trouble: str | None = None
         self._series = recorders(simulation)
-        self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
         self._index_due = 0.0
         self._unlisted = False
@@ -91,8 +87,6 @@ class Output:
         """Use these compiled programs, by name, from now on; a missing program is compiled at its
         first call."""
         self._ready = ready
-        for name, series in self._series.items():
-            series.compiled = ready.get(name, series.program)
 
     def restore(self, checkpoint: Path) -> None:
         """Continue with the arrays that the series carried when `checkpoint` was written."""
@@ -100,8 +94,8 @@ class Output:
         for series in self._series.values():
             series.restore(snapshot)
 
-    def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
-        return self._ready.get(name, function)(argument)
+    def _program(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._ready.get(name, function)
 
     def write(self, action: Callable[[], object]) -> None:
         """Calls `action` on process 0, unless an earlier write has failed."""
@@ -117,34 +111,30 @@ class Output:
 
     def take(
         self,
-        names: tuple[str, ...],
+        name: str,
         state: State,
         schedule: Mapping[str, Any],
         planned: bool = True,
     ) -> None:
-        """Writes the output of the events `names` for `state`, in order. Checkpoints store
-        `schedule`, its state. `planned`: the events are due by their cadence, not only because the
-        run ends."""
-        for name in names:
-            with self._spent.on(name.replace("_", " ")):
-                match name:
-                    case "diagnostics":
-                        self.diagnostics(state)
-                    case "snapshots":
-                        for added in (
-                            n for n, series in self._series.items() if series.with_snapshots
-                        ):
-                            self._measure(added, state, planned)
-                        self.snapshot(state)
-                    case "checkpoints":
-                        self.checkpoint(state, schedule)
-                    case _:
-                        self._measure(name, state, planned)
+        """Writes the output of the event `name` for `state`. Checkpoints store `schedule`, its
+        state. `planned`: the event is due by its cadence, not only because the run ends."""
+        match name:
+            case "diagnostics":
+                self.diagnostics(state)
+            case "snapshots":
+                for added in (n for n, series in self._series.items() if series.with_snapshots):
+                    self._measure(added, state, planned)
+                self.snapshot(state)
+            case "checkpoints":
+                self.checkpoint(state, schedule)
+            case _:
+                self._measure(name, state, planned)
 
     def _measure(self, name: str, state: State, planned: bool) -> None:
         """Measures one row of `NAME.h5`, unless this step has its row already, and writes it. Rows
         of a frequent series wait until `flush` or, at most, for a while."""
-        if self._series[name].take(state, planned):
+        series = self._series[name]
+        if series.take(state, planned, self._program(name, series.program)):
             self._write_rows(name)
 
     def _write_rows(self, name: str) -> None:
@@ -160,7 +150,7 @@ class Output:
         return self._series[name].file(self._folder / f"{name}.h5", self._journal)
 
     def diagnostics(self, state: State) -> None:
-        row = self._compute("diagnostics", self._simulation.diagnostics, state)
+        row = self._program("diagnostics", self._simulation.diagnostics)(state)
         values = {k: float(v) for k, v in row.items()}
         dt = float(state.dt)
         clock = {
@@ -193,7 +183,7 @@ class Output:
         output = simulation.config.output
         settings = output.snapshots
         axes = physical_axes(simulation.transform)
-        arrays = {n: self._compute(n, simulation.field_program(n), state) for n in self._saved}
+        arrays = {n: self._program(n, simulation.field_program(n))(state) for n in self._saved}
         for series in self._series.values():
             arrays |= {} if series.fields is None else series.fields(series.memory)
         specs = outputs.field_specs(simulation.model)
@@ -223,10 +213,8 @@ class Output:
         for name, moving in state.particles.items():
             particles = moving.without("start_velocity")
             if fields and name in simulation.swarm.kinds:
-                sampled = self._compute(
-                    f"particles {name}", simulation.sampled(name, fields), state
-                )
-                particles = particles.with_records(sampled)
+                sampled = self._program(f"particles {name}", simulation.sampled(name, fields))
+                particles = particles.with_records(sampled(state))
             species += particle_datasets(particles, simulation.populations[name])
         return species
 

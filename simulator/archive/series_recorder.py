@@ -50,7 +50,6 @@ class Recorded:
         self.program = jax.jit(
             self.row, donate_argnums=1, out_shardings=(everywhere, self._shardings)
         )
-        self.compiled: Callable[..., Any] = self.program
         # The row of a series of samples at a state that adds no sample.
         self._without_sample = jax.jit(measured.compute) if carried and carried.samples else None
         fields = carried.fields if carried is not None else None
@@ -73,16 +72,15 @@ class Recorded:
         }
         return self.measured.compute(state, memory), memory
 
-    def begin(self) -> Memory:
-        """The arrays at the first row of a run."""
-        carried = self.measured.carried
-        return {} if carried is None else jax.jit(carried.begin, out_shardings=self._shardings)()
-
     @property
     def memory(self) -> Memory:
-        """The arrays."""
+        """The arrays; at the first row of a run those with which they begin."""
         if self._memory is None:
-            self._memory = self.begin()
+            carried = self.measured.carried
+            begin = (
+                dict if carried is None else jax.jit(carried.begin, out_shardings=self._shardings)
+            )
+            self._memory = begin()
         return self._memory
 
     def datasets(self) -> list[Dataset]:
@@ -111,10 +109,10 @@ class Recorded:
             return restored_field(snapshot, stored, like, self._places[name])
         return small_array(snapshot, stored, like.shape, like.sharding, like.dtype)
 
-    def take(self, state: State, planned: bool) -> bool:
-        """Measure one row, unless this step has its row already; returns whether rows are to be
-        written now. A row that is not `planned` stands at the end of a run: it adds no sample,
-        because a longer run would not have taken one there."""
+    def take(self, state: State, planned: bool, program: Callable[..., Any]) -> bool:
+        """Measure one row by the compiled `program`, unless this step has its row already; returns
+        whether rows are to be written now. A row that is not `planned` stands at the end of a run:
+        it adds no sample, because a longer run would not have taken one there."""
         step = int(state.step)
         if self._last_step == step:
             return False
@@ -123,7 +121,7 @@ class Recorded:
         if self._without_sample is not None and not planned:
             computed = self._without_sample(state, self.memory)
         elif self.measured.variables:
-            computed, self._memory = self.compiled(state, self.memory)
+            computed, self._memory = program(state, self.memory)
         self._waiting.append(
             (step, float(state.time), {name: np.asarray(v) for name, v in computed.items()})
         )

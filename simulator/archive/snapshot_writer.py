@@ -31,7 +31,6 @@ from simulator.archive.manifest import (
     Manifest,
     ShardEntry,
     commit,
-    load_filters,
     name_of_step,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
@@ -56,9 +55,6 @@ class Options:
     index: bool = True
     require_finite: bool = True
     sync: bool = True
-
-    def __post_init__(self) -> None:
-        load_filters(self.compression)
 
     def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
         if self.single and is_mesh and dtype.kind in "fc":

@@ -19,10 +19,9 @@ from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_reader import Snapshot, open_snapshot
+from simulator.archive.snapshot_reader import Snapshot, configuration_of, open_snapshot
 from simulator.archive.stored_particles import ParticlesOnDisk, arrangement
 from simulator.cluster.mesh import spatial
-from simulator.config.yaml12 import parse_yaml
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import Equation, State
 from simulator.physics.particles import Domain, ParticleSet
@@ -209,10 +208,8 @@ class RunInputs(Inputs):
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
         """The time of a snapshot or checkpoint, and the configuration of its run."""
-        attributes = open_snapshot(Path(path)).attributes
-        return float(attributes["time"]), parse_yaml(
-            attributes.get("configuration", "{}"), path
-        ).value
+        snapshot = open_snapshot(Path(path))
+        return snapshot.time, configuration_of(snapshot.manifest)
 
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         return ParticlesOnDisk(open_snapshot(Path(path)), name)
@@ -222,7 +219,7 @@ class RunInputs(Inputs):
         snapshots = open_run(path).snapshots[:]
         if not snapshots:
             raise UserError(f"{path}: holds no snapshot")
-        return [(float(s.attributes["time"]), str(s.path)) for s in snapshots]
+        return [(s.time, str(s.path)) for s in snapshots]
 
     def array(self, path: str, dataset: str | None) -> ArrayFile:
         """An array of values on the grid, of whose file the run keeps the checksum."""

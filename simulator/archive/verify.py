@@ -14,7 +14,15 @@ from simulator.archive.halo_catalogue import catalogue_problems
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.manifest import SUMS, Manifest, ShardEntry, committed, read_manifest, remove
+from simulator.archive.manifest import (
+    SAVES,
+    SUMS,
+    Manifest,
+    ShardEntry,
+    committed,
+    read_manifest,
+    remove,
+)
 from simulator.archive.run_state import CONFIG, read_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.seal import ALTERED, unsealed_json
@@ -133,7 +141,7 @@ def stored_in(path: Path) -> list[Path]:
     a snapshot or a checkpoint. Raises UserError if `path` is none of these."""
     if (path / MANIFEST).exists() or (path / "shards").is_dir():
         return [path]
-    kinds = [p for name in ("snapshots", "checkpoints") if (p := path / name).is_dir()]
+    kinds = [p for name in SAVES if (p := path / name).is_dir()]
     if kinds:
         return [folder for kind in kinds for folder in committed(kind)]
     if folders := committed(path):
@@ -179,9 +187,6 @@ def prune_saves(
     return old
 
 
-KINDS = ("snapshots", "checkpoints")
-
-
 @dataclass(frozen=True)
 class Verification:
     """The reports on a run, in order, as threads on all cores produce them; `total` is their
@@ -206,7 +211,7 @@ def verification(path: Path, cores: int | None = None) -> Verification:
         )
         return Verification(1 + len(folders), reports)
     folders = stored_in(snapshot_folder(path))
-    run = folders[0].parent.parent if folders and folders[0].parent.name in KINDS else None
+    run = folders[0].parent.parent if folders and folders[0].parent.name in SAVES else None
     known = Audit(run) if run is not None and (run / LEDGER).exists() else None
     if folders == [snapshot_folder(path)]:
         return Verification(1, (_verified(folder, known, cores) for folder in folders))
@@ -244,18 +249,18 @@ def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Itera
 
 
 def _leftovers(path: Path) -> Iterator[Findings]:
-    for place in (path, *(path / kind for kind in KINDS)):
+    for place in (path, *(path / kind for kind in SAVES)):
         for left in sorted(place.glob(f"{TEMPORARY}*")):
             yield Findings(left, notes=[f"{left}: being written, or left by a killed run"])
 
 
 def _saves(path: Path, audit: Audit) -> list[Path]:
-    names = {kind: {folder.name for folder in committed(path / kind)} for kind in KINDS}
+    names = {kind: {folder.name for folder in committed(path / kind)} for kind in SAVES}
     for name in audit.names(saves=True):
         kind, folder, *rest = name.split("/")
         if rest == [MANIFEST]:
             names[kind].add(folder)
-    return [path / kind / name for kind in KINDS for name in sorted(names[kind], key=int)]
+    return [path / kind / name for kind in SAVES for name in sorted(names[kind], key=int)]
 
 
 def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:

@@ -168,12 +168,13 @@ def _absent(source: Path) -> re.Pattern[str]:
     from pydantic import ValidationError
 
     from simulator.archive.series_recorder import subject_of
+    from simulator.archive.stored_state import RunInputs
     from simulator.config import load_config
     from simulator.measure import KINDS
     from simulator.measure.kind import Unsupported, measurement
-    from simulator.plan.abstract_run import paper_simulation
+    from simulator.simulation.abstract_run import paper_simulation
 
-    subject = subject_of(paper_simulation(load_config(source), 1))
+    subject = subject_of(paper_simulation(load_config(source), RunInputs()))
     model = subject.model
     absent = [] if model.background else ["time.steps", "time.spacing"]
     absent += [] if "magnetic" in model.fields else ["initial.magnetic"]

@@ -107,7 +107,7 @@ def _measure(cluster: "Cluster", between: "Link | None") -> None:
     """Prints the block of devices.yaml that describes this node. All processes call this."""
     from datetime import date
 
-    from simulator.archive.provenance import processor
+    from simulator.cluster.hardware import processor
     from simulator.errors import UserError
     from simulator.plan.cost_of_step import copy_bandwidth
     from simulator.plan.machines import DEVICES, measured_block

@@ -72,7 +72,7 @@ def plot_command(args: argparse.Namespace) -> int:
 
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
     from simulator.measure import KINDS
-    from simulator.show import Selection, plot_runs
+    from simulator.show import plot_runs
 
     known = ("diagnostics", *KINDS, "halos")
     for kind in args.what or ():

@@ -35,10 +35,10 @@ def plan_command(args: argparse.Namespace) -> int:
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     from simulator.config import load_config
     from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, this_machine
-    from simulator.plan.abstract_run import with_planned_threads
     from simulator.plan.machines import planned_on, target_of
     from simulator.plan.plan_text import lines_of, plan_json
     from simulator.plan.steps import fixed_steps
+    from simulator.simulation.abstract_run import with_planned_threads
     from simulator.simulation.placement import most_devices
 
     _check_counts(args)

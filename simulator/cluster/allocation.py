@@ -332,10 +332,10 @@ def _hosts(nodes: Sequence[str], per_node: Sequence[int], distribution: str) -> 
 
 
 def _job(environ: Mapping[str, str]) -> Job | None:
-    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
+    job = environ.get("SLURM_JOB_ID")
     if not job:
         return None
-    step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID")
+    step = environ.get("SLURM_STEP_ID") or None
     return Job(job, step, restarts=whole_number(environ.get("SLURM_RESTART_COUNT")) or 0)
 
 

@@ -5,9 +5,7 @@ All settings made here are returned as a record for `provenance.json`."""
 import ctypes
 import os
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
 from simulator.cluster import compile_cache
@@ -58,26 +56,18 @@ _MEMORY_NAMES = (
 )
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The settings made by this module (name -> value), and the folder of the compile cache."""
-
-    made: dict[str, str] = field(default_factory=dict)
-    cache: Path | None = None
-
-
 def apply(
     platform: Literal["cpu", "gpu"],
     report: Callable[[str], None],
-    environ: MutableMapping[str, str] = os.environ,
     *,
     first: bool = True,
     devices: int = 1,
-) -> Environment:
-    """Makes the settings for a platform. Must be called before JAX's backend starts.
+) -> dict[str, str]:
+    """Makes the settings for a platform; returns them. Must be called before JAX's backend starts.
 
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
     devices: the number of GPUs of all processes together."""
+    environ = os.environ
     changes = keep_freed_memory(environ) if platform == "cpu" else {}
     if platform == "gpu" and not any(map(environ.get, _MEMORY_NAMES)):
         changes = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
@@ -94,7 +84,7 @@ def apply(
                 f"warning: compiled programs are not kept ({error}); name a folder in SIMULATOR_CACHE"
             )
     compile_cache.use(folder)
-    return Environment(changes, folder)
+    return changes
 
 
 def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:

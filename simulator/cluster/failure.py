@@ -147,7 +147,7 @@ def leave(code: int, message: str = "", *, log: str = "") -> NoReturn:
 _console: int | None = None  # the original stderr, once to_log_file has redirected it
 
 
-def to_log_file(folder: Path, process_id: int, num_processes: int) -> Path:
+def to_log_file(folder: Path, process_id: int, num_processes: int) -> None:
     """Redirects this process's stderr, including JAX's C++ messages, and on all processes but the
     first stdout, to its file in `folder`.
 
@@ -155,17 +155,15 @@ def to_log_file(folder: Path, process_id: int, num_processes: int) -> Path:
     from here on also the failure that JAX's runtime answers with a C++ stack and SIGABRT."""
     global _console
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / log_name(process_id)
     sys.stdout.flush()
     sys.stderr.flush()
     _console = os.dup(2) if _console is None else _console
-    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    log = os.open(folder / log_name(process_id), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     if process_id > 0:
         os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     _explain_aborts(process_id, num_processes)
-    return path
 
 
 def console() -> int:

@@ -158,13 +158,24 @@ def plugin_problem(vendor: Vendor) -> str | None:
     return None
 
 
-def cpu_model() -> str:
-    """The processor's model and instruction sets in one line; compiled programs depend on both."""
+def _cpuinfo() -> dict[str, str]:
+    """The lines of /proc/cpuinfo about the first processor, by name; empty without that file."""
     lines: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
             lines.setdefault(name.strip(), value.strip())
+    return lines
+
+
+def processor() -> str:
+    """The processor's name."""
+    return _cpuinfo().get("model name") or platform.processor()
+
+
+def cpu_model() -> str:
+    """The processor's model and instruction sets in one line; compiled programs depend on both."""
+    lines = _cpuinfo()
     model = [lines[key] for key in ("model name", "CPU part", "flags", "Features") if key in lines]
     return " ".join([platform.machine(), *model])
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -55,17 +56,14 @@ def join(
 
     name, secret, shared = _meeting_place(allocation, folder)
     if allocation.process_id > 0:
-        place = Place(
-            allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}",
-            secret,
-        )
-        find = (
-            (lambda: place)
-            if shared is None
-            else (lambda: rendezvous.published_place(shared, name))
-        )
+        find = _place_of_first(allocation, name, secret, shared)
         initialize(meeting.attend(find, allocation, wait, say, transport))
         return None
+
+    def guests(server: socket.socket, address: str) -> meeting.Guests:
+        with _published(shared, name, Place(address, secret)):
+            return meeting.await_all(server, allocation, secret, wait, say, transport)
+
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
         try:
@@ -73,22 +71,28 @@ def join(
         except OSError as error:
             what = f"port {port} of this host is in use or not allowed ({error.strerror})"
             raise UserError(f"{what}: choose another for --coordinator") from None
-        with _published(shared, name, Place(allocation.coordinator, secret)):
-            guests = meeting.await_all(server, allocation, secret, wait, say, transport)
         # Possibly no other port is open between the hosts: JAX's service takes this port when all
         # processes have met.
-        return _serve(guests, host, initialize, port)
+        return _serve(guests(server, allocation.coordinator), host, initialize, port)
     if allocation.port is None:
         raise AssertionError("several processes need a coordinator or a Slurm step")
     host = _own_name(allocation)
     claim = rendezvous.claim_port() if shared else rendezvous.claim_port([allocation.port])
     try:
         server = meeting.open_server("", claim.port, allocation.num_processes)
-        with _published(shared, name, Place(f"{host}:{claim.port}", secret)):
-            guests = meeting.await_all(server, allocation, secret, wait, say, transport)
-        return _serve(guests, host, initialize)
+        return _serve(guests(server, f"{host}:{claim.port}"), host, initialize)
     finally:
         claim.release()
+
+
+def _place_of_first(
+    allocation: Allocation, name: str, secret: str, shared: Path | None
+) -> Callable[[], Place | None]:
+    """The function that finds the place of process 0; see `_meeting_place`."""
+    if shared is not None:
+        return partial(rendezvous.published_place, shared, name)
+    address = allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}"
+    return lambda: Place(address, secret)
 
 
 def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:

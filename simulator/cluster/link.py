@@ -20,7 +20,6 @@ from jax.sharding import PartitionSpec
 from simulator.cluster import discover
 from simulator.cluster.allocation import COORDINATOR, Allocation
 from simulator.cluster.failure import contained
-from simulator.cluster.mesh import make_mesh
 from simulator.cluster.mpi import LIBRARY
 from simulator.cluster.start import Cluster, start
 
@@ -48,12 +47,10 @@ def measured_link(cluster: Cluster) -> Link:
 
 def _seconds(cluster: Cluster, size: int, times: int) -> float:
     """The time of one exchange of `size` bytes, the shortest of three averages."""
-    each = len(cluster.devices) // cluster.num_processes
-    mesh = make_mesh(cluster.devices[::each], (cluster.num_processes,), ("process",))
     part = PartitionSpec("process")
 
     @jax.jit
-    @partial(jax.shard_map, mesh=mesh, in_specs=(), out_specs=part)
+    @partial(jax.shard_map, mesh=cluster.processes, in_specs=(), out_specs=part)
     def exchanges() -> jax.Array:
         values = jax.lax.pcast(jnp.zeros((1, size // 8)), "process", to="varying")
         swap = partial(jax.lax.ppermute, axis_name="process", perm=[(0, 1), (1, 0)])

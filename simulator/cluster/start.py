@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +17,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simulator.cluster import environment, failure, meeting, mpi, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.cores import Threads, cores_of, pool_of, threads_of
-from simulator.cluster.environment import Environment
 from simulator.cluster.hardware import (
     SETUP,
     check_address_space,
@@ -47,15 +46,15 @@ class Cluster:
     """The processes and devices of a run.
 
     devices: the devices in use, ordered by process; every process has the same number. environment:
-    the settings made for speed, for `provenance.json`, and the folder of the compile cache. threads:
-    of each device of a processor. transport: how processes exchange arrays on processors. All
-    processes must call the five collective methods in the same order, from the main thread. With
-    one process these methods are trivial and do not use JAX."""
+    the settings made for speed, for `provenance.json`. threads: of each device of a processor.
+    transport: how processes exchange arrays on processors. All processes must call the five
+    collective methods in the same order, from the main thread. With one process these methods are
+    trivial and do not use JAX."""
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
     devices: tuple[Device, ...]
-    environment: Environment = field(default_factory=Environment, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     threads: int = 1
     transport: mpi.Transport = field(default_factory=mpi.Transport)
     _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)
@@ -75,8 +74,18 @@ class Cluster:
     @property
     def local_devices(self) -> tuple[Device, ...]:
         """The devices of this process."""
-        per_process = len(self.devices) // self.num_processes
-        return self.devices[self.process_id * per_process :][:per_process]
+        return self.devices[self.process_id * self.per_process :][: self.per_process]
+
+    @property
+    def per_process(self) -> int:
+        """The number of devices of each process."""
+        return len(self.devices) // self.num_processes
+
+    @property
+    def processes(self) -> Mesh:
+        """The first devices of all processes, along the axis `process`."""
+        firsts = self.devices[:: self.per_process]
+        return make_mesh(firsts, (self.num_processes,), ("process",))
 
     def any(self, flags: np.ndarray) -> np.ndarray:
         """Elementwise maximum of `flags` (bool or integer, one shape everywhere) over all
@@ -140,8 +149,7 @@ class Cluster:
 
     def _stack(self, row: np.ndarray) -> np.ndarray:
         """The rows of all processes, stacked in the order of their ids, by one small collective."""
-        per_process = len(self.devices) // self.num_processes
-        mesh = make_mesh(self.devices[::per_process], (self.num_processes,), ("process",))
+        mesh = self.processes
         rows = jax.make_array_from_single_device_arrays(
             (self.num_processes, *row.shape),
             NamedSharding(mesh, PartitionSpec("process")),
@@ -151,7 +159,7 @@ class Cluster:
 
 
 @functools.cache
-def _replicate(mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
+def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
@@ -196,11 +204,7 @@ def start(
     changes = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
     if chosen == "cpu" and count == "auto" and (forced := _forced()) is not None:
         count = allocation.num_processes * forced
-    carrier = (
-        _without_mpi(transport)
-        if chosen == "gpu"
-        else _transport(transport, allocation, count, report)
-    )
+    carrier = _transport(transport, chosen, allocation, count, report)
     _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
@@ -213,9 +217,7 @@ def start(
         )
     if chosen == "cpu":
         each = each or max(members // allocation.num_processes, 1)
-        cores = max(cores_of(allocation) // each, 1)
-        of_device = threads_of(threads, count, cores)
-        present = _processors(each, count, threads, of_device)
+        of_device, present = _processors(allocation, each, count, threads)
     else:
         of_device = 1
         present = _present(gpu_vendor())
@@ -233,9 +235,11 @@ def start(
 
 
 def _processors(
-    each: int, count: int | Literal["auto"], threads: Threads, of_device: int
-) -> list[Device]:
-    """All CPU devices, of which this process has `each`, with `of_device` threads each."""
+    allocation: Allocation, each: int, count: int | Literal["auto"], threads: Threads
+) -> tuple[int, list[Device]]:
+    """The threads of each CPU device, and all CPU devices, of which this process has `each`."""
+    cores = max(cores_of(allocation) // each, 1)
+    of_device = threads_of(threads, count, cores)
     # _select refuses a number of the user that is too small
     if _forced() is None:
         # the backend runs already (a notebook): _select takes its devices
@@ -244,7 +248,7 @@ def _processors(
     # Virtual devices that the user counts share a pool of all cores.
     counted = threads == "auto" and count != "auto"
     with pool_of(None if counted else each * of_device):
-        return _present("cpu")
+        return of_device, _present("cpu")
 
 
 def _present(backend: str) -> list[Device]:
@@ -325,18 +329,17 @@ def choose_platform(
     return "gpu"
 
 
-def _without_mpi(requested: mpi.Requested) -> mpi.Transport:
-    if requested == "mpi":
-        raise UserError("run.transport: mpi is for processors; GPUs communicate by themselves")
-    return mpi.Transport()
-
-
 def _transport(
     requested: mpi.Requested,
+    platform: Literal["cpu", "gpu"],
     allocation: Allocation,
     count: int | Literal["auto"],
     report: Report,
 ) -> mpi.Transport:
+    if platform == "gpu":
+        if requested == "mpi":
+            raise UserError("run.transport: mpi is for processors; GPUs communicate by themselves")
+        return mpi.Transport()
     devices = allocation.num_processes if count == "auto" else count
     transport = mpi.choose_transport(requested, allocation, devices, os.environ)
     if transport.declined and allocation.process_id == 0:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -108,15 +108,26 @@ class ConfigFile:
 
     def __init__(self, path: str | os.PathLike[str], *, check_files: bool = True):
         """Raises UserError as `read_yaml` does."""
-        self._name = os.fspath(path)
+        name = os.fspath(path)
         self._document = read_yaml(path)
-        self._places = _places(self._document, self._name)
-        self._context = _context(self._name, check_files) | {BLOCKS: {}}
+        self._places = _places(self._document, name)
+        self._context = _context(name, check_files) | {BLOCKS: {}}
 
     def config(self, overrides: Iterable[str | Override] = ()) -> RunConfig:
         """The run with these overrides. Raises UserError as `load_config` does."""
+        parsed = []
+        errors = []
+        for override in overrides:
+            try:
+                parsed.append(parse_override(override) if isinstance(override, str) else override)
+            except UserError as error:
+                errors.extend(error.args)
+        if errors:
+            raise UserError(*errors)
         data = each_leaf(self._document.value, lambda value: value)
-        return _validated(data, dict(self._places), self._name, overrides, self._context)
+        places = dict(self._places)
+        apply_overrides(data, places, parsed)
+        return _made(data, self._context, Places(places))
 
 
 def output_directory(path: str | os.PathLike[str]) -> Path:
@@ -145,7 +156,7 @@ def parse_config(text: str, name: str) -> RunConfig:
     if not isinstance(document.value, dict):
         raise UserError(f"{name}: not a configuration")
     context = _context(name, check_files=False)
-    return _validated(document.value, _places(document, name), name, (), context)
+    return _made(document.value, context, Places(_places(document, name)))
 
 
 def _places(document: Document, name: str) -> dict[KeyPath, str]:
@@ -153,29 +164,10 @@ def _places(document: Document, name: str) -> dict[KeyPath, str]:
     return {key: f"{name}:{line}" for key, line in document.lines.items()}
 
 
-def _validated(
-    data: dict[str, Any],
-    places: dict[KeyPath, str],
-    name: str,
-    overrides: Iterable[str | Override],
-    context: Mapping[str, Any],
-) -> RunConfig:
-    """The configuration of `data` and overrides; changes `data` and `places`."""
-    parsed = []
-    errors = []
-    for override in overrides:
-        try:
-            parsed.append(parse_override(override) if isinstance(override, str) else override)
-        except UserError as error:
-            errors.extend(error.args)
-    if errors:
-        raise UserError(*errors)
-    apply_overrides(data, places, parsed)
-    return _made(data, {**context, "name": usable_stem(name)}, Places(places))
-
-
 def _context(name: str, check_files: bool = True) -> dict[str, Any]:
-    return {"folder": os.path.dirname(os.path.abspath(name)), "check_files": check_files}
+    """What validators are told of the file `name`."""
+    folder = os.path.dirname(os.path.abspath(name))
+    return {"folder": folder, "check_files": check_files, "name": usable_stem(name)}
 
 
 def usable_stem(name: str) -> str:
@@ -219,25 +211,14 @@ def read_settings(
 def as_mapping(config: RunConfig) -> dict[str, Any]:
     """The resolved configuration as plain mappings, lists, text and numbers, without keys that are
     None."""
-    return Mappings().of(config)
+    return {name: _plain(block) for name, block in _blocks(config)}
 
 
-class Mappings:
-    """Turns configurations into mappings; blocks that several configurations share only once."""
-
-    def __init__(self) -> None:
-        # The block itself is stored, too, so that no other object gets its id.
-        self._of: dict[int, tuple[Any, Any]] = {}
-
-    def of(self, config: RunConfig) -> dict[str, Any]:
-        """See `as_mapping`. The blocks of the result are shared, too; do not change them."""
-        blocks = ((name, getattr(config, name)) for name in type(config).model_fields)
-        return {name: self._block(block) for name, block in blocks if block is not None}
-
-    def _block(self, block: object) -> Any:
-        if id(block) not in self._of:
-            self._of[id(block)] = block, _plain(block)
-        return self._of[id(block)][1]
+def _blocks(config: RunConfig) -> Iterator[tuple[str, Any]]:
+    """The blocks of a configuration by name, without those that are None."""
+    for name in type(config).model_fields:
+        if (block := getattr(config, name)) is not None:
+            yield name, block
 
 
 def _plain(item: object) -> Any:
@@ -266,22 +247,20 @@ class ConfigTexts:
     """Writes configurations as YAML; blocks that several configurations share only once."""
 
     def __init__(self) -> None:
-        self._mappings = Mappings()
-        self._texts: dict[tuple[str, int], str] = {}
+        # The block itself is stored, too, so that no other object gets its id.
+        self._texts: dict[tuple[str, int], tuple[Any, str]] = {}
 
     def of(self, config: RunConfig) -> str:
         """See `dump_config`."""
-        blocks = self._mappings.of(config)
-        return "".join(self._text(name, block) for name, block in blocks.items())
+        return "".join(self._text(name, block) for name, block in _blocks(config))
 
     def _text(self, name: str, block: object) -> str:
-        if (name, id(block)) not in self._texts:
+        key = name, id(block)
+        if key not in self._texts:
             # A second block keeps PyYAML from writing a single number in braces.
-            text = dump_yaml({name: block, _NEXT: {}}).removesuffix(f"{_NEXT}: {{}}\n")
-            if not isinstance(block, Mapping | list):
-                return text
-            self._texts[name, id(block)] = text
-        return self._texts[name, id(block)]
+            text = dump_yaml({name: _plain(block), _NEXT: {}})
+            self._texts[key] = block, text.removesuffix(f"{_NEXT}: {{}}\n")
+        return self._texts[key][1]
 
 
 def json_schema() -> dict[str, Any]:

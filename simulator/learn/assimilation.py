@@ -46,12 +46,12 @@ from simulator.learn.search import At, Search
 from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
-from simulator.plan.abstract_run import paper_simulation
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.refusals import check_configuration
 from simulator.run.signals import SignalFlags
 from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings, wrong
+from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import is_compared
 from simulator.words import short
@@ -166,9 +166,7 @@ def check_assimilation(task: Assimilation, processes: int = 1) -> None:
     The contents of tables are left to the search."""
     check_configuration(task.config, processes)
     with task.blaming("background"):
-        uncertain_fields(
-            task.settings.background, paper_simulation(task.config, inputs=RunInputs(None))
-        )
+        uncertain_fields(task.settings.background, paper_simulation(task.config, RunInputs()))
 
 
 class Assimilating:

@@ -17,10 +17,10 @@ from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.learn.stream import StreamedGroup
 from simulator.physics.models import State, outputs
-from simulator.simulation.advance import Until
+from simulator.simulation.advance import NO_STEPS, Until
 from simulator.simulation.placement import connect, most_devices
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import NO_STEPS, BatchedStep, Values, on_one_device, varied_numbers
+from simulator.study.batch import BatchedStep, Values, on_one_device, varied_numbers
 from simulator.study.runs import Group, SweepRun
 from simulator.words import brief
 

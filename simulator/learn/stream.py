@@ -22,11 +22,10 @@ from simulator.learn.beside import Beside, Draws, Order
 from simulator.learn.frames import check_alike, frame_times
 from simulator.physics.models import State, outputs
 from simulator.run.schedule import Event, Moment, Schedule, events
-from simulator.simulation.advance import Until
+from simulator.simulation.advance import NO_STEPS, Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
 from simulator.study.batch import (
-    NO_STEPS,
     UNTRACEABLE,
     BatchedStep,
     Values,

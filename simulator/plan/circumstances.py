@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.provenance import git_state, processor
-from simulator.cluster.hardware import usable_cores
+from simulator.archive.provenance import git_state
+from simulator.cluster.hardware import processor, usable_cores
 from simulator.words import version_of
 
 

@@ -17,7 +17,7 @@ import yaml
 from simulator.cluster.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.abstract_run import Platform, planned_threads, with_planned_threads
+from simulator.simulation.abstract_run import Platform, planned_threads, with_planned_threads
 
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")

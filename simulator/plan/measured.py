@@ -18,14 +18,14 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings
 from simulator.errors import RunFailure, UserError
-from simulator.plan.abstract_run import (
-    planned_threads,
-    prepare_virtual_devices,
-    scaled,
-    with_planned_threads,
-)
 from simulator.plan.machines import Machine
 from simulator.plan.step import Step
+from simulator.plan.steps import scaled
+from simulator.simulation.abstract_run import (
+    planned_threads,
+    prepare_virtual_devices,
+    with_planned_threads,
+)
 from simulator.simulation.advance import Until
 from simulator.simulation.placement import most_devices
 from simulator.simulation.simulation import Simulation

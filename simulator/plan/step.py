@@ -14,15 +14,16 @@ from typing import Literal, cast, get_args
 
 import jax
 
+from simulator.archive.stored_state import RunInputs
 from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.compare import Programs
 from simulator.physics.models import State, outputs
-from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
+from simulator.simulation.abstract_run import Platform, paper_simulation, virtual_devices
 from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
@@ -62,7 +63,7 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
     placed_on = (
         virtual_devices()[:devices] if target is None else described_devices(target, devices)
     )
-    return paper_simulation(key.config, placed_on, platform)
+    return paper_simulation(key.config, RunInputs(), placed_on, platform)
 
 
 @lru_cache(maxsize=512)
@@ -113,7 +114,7 @@ class Step:
 
     def __post_init__(self) -> None:
         check_devices(self.config, self.devices)
-        self.simulation = paper_simulation(self.config, self.devices, self.platform)
+        self.simulation = paper_simulation(self.config, RunInputs(), self.devices, self.platform)
 
     @cached_property
     def traffic(self) -> Traffic:
@@ -176,7 +177,7 @@ class Step:
         else:  # more devices may need pencils where fewer do not
             plan = cast(StagedTransform, transform).plan.name
             config = config.changed(fft={"decomposition": plan})
-            fewer = paper_simulation(config, count, self.platform).transform
+            fewer = paper_simulation(config, RunInputs(), count, self.platform).transform
             shape = tuple(
                 ceil(n / transform.physical.parts(axis)) * fewer.physical.parts(axis)
                 for axis, n in zip(transform.grid.axes, self.config.grid.shape, strict=True)

@@ -9,7 +9,7 @@ from simulator.archive.stored_state import RunInputs
 from simulator.config import RunConfig
 from simulator.config.blocks import FftSettings
 from simulator.errors import UserError
-from simulator.plan.abstract_run import paper_simulation, scaled
+from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.advance import rate_of
 
 # Points along the longest side of the grids on which the initial time step is computed.
@@ -20,6 +20,12 @@ COARSE = (16, 32)
 class Steps:
     count: int | None  # None if it is unknown.
     source: str
+
+
+def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
+    """A shape with the proportions of `shape`, `longest` points along its longest side and at least
+    `least` along the other sides; an axis of one point keeps one point."""
+    return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
 
 
 def fixed_steps(config: RunConfig) -> Steps:
@@ -81,7 +87,7 @@ def _start(config: RunConfig, shape: tuple[int, ...]) -> tuple[float, float]:
     of this state."""
     config = config.changed(grid={"shape": shape}, run={"memory": "fast"})
     config = config.model_copy(update={"fft": FftSettings()})
-    simulation = paper_simulation(config, jax.local_devices(backend="cpu")[:1], inputs=RunInputs())
+    simulation = paper_simulation(config, RunInputs(), jax.local_devices(backend="cpu")[:1])
     # Optimizations take longer than the execution of a program that runs once on few points.
     name = "jax_disable_most_optimizations"
     before = jax.config.values[name]

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
-import numpy as np
 
 from simulator.archive import provenance
 from simulator.archive.ledger import Ledger
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.run_state import RunState, percent, read_state, write_state
+from simulator.archive.run_state import RunState, StateName, percent, read_state, write_state
 from simulator.archive.run_writer import Output
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
@@ -29,7 +28,7 @@ from simulator.files import UNRECORDED, Journal, checksum, out_of_memory, pieces
 from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
-from simulator.run.loop import Calls, Loop, Outcome
+from simulator.run.loop import Loop, Outcome
 from simulator.run.prepare import (
     find_start,
     forget_after,
@@ -40,9 +39,9 @@ from simulator.run.prepare import (
 from simulator.run.progress import Progress, redshift_of, summary, typed
 from simulator.run.refusals import check_memory, check_messages, decision_of
 from simulator.run.run_status import job_of, waiting_job
-from simulator.run.schedule import Moment
+from simulator.run.schedule import Moment, Schedule
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
-from simulator.simulation.advance import Until
+from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
@@ -174,7 +173,6 @@ class _Run:
         return decision
 
     def _locked(self, decision: Decision) -> int:
-        name = describe(self.cluster.process_id, self.cluster.num_processes)
         chosen = self._checkpoint() if decision.action is Action.CONTINUE else None
         self.cluster.together(self._prepare)
         schedule = take_up(self.simulation, chosen)
@@ -187,7 +185,6 @@ class _Run:
             writer,
             self._check,
             self._inside(),
-            self.spent,
             self.journal,
         )
         if chosen is not None:
@@ -196,13 +193,20 @@ class _Run:
             self.cluster.together(
                 lambda: forget_after(self.folder, output, step, self.journal, self.log)
             )
+        with contextlib.closing(writer), contextlib.closing(output):
+            outcome = self._take_steps(schedule, output, writer, continued=chosen is not None)
+        return self._ended(outcome)
+
+    def _take_steps(
+        self, schedule: Schedule, output: Output, writer: Writer, continued: bool
+    ) -> Outcome:
+        """Takes the steps, watched over by signals, watchdog and progress."""
+        name = describe(self.cluster.process_id, self.cluster.num_processes)
         first = float(schedule.start_time)
         settings = self.config.time
         box = self.simulation.model.background
         flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
         with (
-            contextlib.closing(writer),
-            contextlib.closing(output),
             contextlib.nullcontext(flags) if self.signals else flags as signals,
             Watchdog(self.config.run.watchdog, name) as watchdog,
             Progress(self.log, first, settings.stop, settings.max_steps, box) as progress,
@@ -222,18 +226,24 @@ class _Run:
             with self.spent.on("compilation"):
                 ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)
             output.use(ready)
-            calls = Calls(wake, committed, partial(watchdog.feed, "the last wake of the loop"))
             loop = Loop(
-                self.simulation, schedule, output, writer, watch, calls, ready[STEPS], self.spent
+                self.simulation,
+                schedule,
+                output,
+                writer,
+                watch,
+                watchdog,
+                ready[STEPS],
+                self.spent,
+                wake,
+                committed,
             )
             self.spent.started()
-            self.state_file.begin(
-                first, int(self.simulation.state.step), continued=chosen is not None
-            )
-            outcome = loop.run(continued=chosen is not None)
+            self.state_file.begin(first, int(self.simulation.state.step), continued=continued)
+            outcome = loop.run(continued=continued)
             with self.spent.on("waiting for files"):
                 writer.close()
-        return self._ended(outcome)
+        return outcome
 
     def _checkpoint(self) -> Path | None:
         """The checkpoint from which the run continues; None if it begins anew."""
@@ -251,9 +261,8 @@ class _Run:
     def _largest(self) -> dict[str, Compilable]:
         """The programs whose compilation takes longest."""
         simulation = self.simulation
-        until = Until(np.float64(0), np.float64(0), np.int64(0))
         state = simulation.placed_template
-        loop = Compilable(simulation.advance, (state, until), often=True)
+        loop = Compilable(simulation.advance, (state, NO_STEPS), often=True)
         return {STEPS: loop, "diagnostics": Compilable(simulation.diagnostics, (state,))}
 
     def _deadline(self) -> tuple[Path | None, float | None, float]:
@@ -332,7 +341,6 @@ class _Run:
 
 
 EVERY = 2.0  # Seconds between two writes of the state file while the run goes on.
-How = Literal["running", "finished", "stopped", "failed"]
 
 
 class StateFile:
@@ -384,7 +392,7 @@ class StateFile:
             self.ledger.mark()
         self.write("running", moment)
 
-    def write(self, how: How, moment: Moment, reason: str | None = None) -> None:
+    def write(self, how: StateName, moment: Moment, reason: str | None = None) -> None:
         self._last = now = time.monotonic()
         self._state = replace(
             self._state,

@@ -18,7 +18,7 @@ from simulator.archive.halo_catalogue import FOLDER as HALOS
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.manifest import committed, read_manifest
+from simulator.archive.manifest import SAVES, committed, read_manifest
 from simulator.archive.run_state import CONFIG, RunState, read_state, write_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.series_file import series_names
@@ -40,7 +40,6 @@ from simulator.run.lock import RunLock
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 # Files derived from other files; the ledger does not record them.
 _INDICES = ("snapshots.vtkhdf", "report.html")
-_ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _CATALOGUE = re.compile(rf".*_\d{{8,}}\.0\.h5|{re.escape(TEMPORARY)}.*")
@@ -62,7 +61,7 @@ program named in it."""
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
     """The names of all files and folders that a run with these series writes into its folder."""
-    folders = (*_ARRAYS, "plots", "inputs", "logs", "analysis", HALOS)
+    folders = (*SAVES, "plots", "inputs", "logs", "analysis", HALOS)
     files = (CONFIG, STATE, LEDGER, *_WRITTEN, *_INDICES, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
@@ -206,7 +205,7 @@ class RunFolder:
         expected = own_names(series)
         if not all(name in expected or _AROUND.fullmatch(name) for name in names):
             return FolderContent.FOREIGN
-        results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
+        results = {"diagnostics.csv", *SAVES, *(f"{name}.h5" for name in series)}
         return FolderContent.UNFINISHED if names & results else FolderContent.PREPARED
 
     def create(self) -> None:
@@ -222,7 +221,7 @@ class RunFolder:
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():
                 yield path
-        for kind in _ARRAYS:
+        for kind in SAVES:
             for folder in committed(self.path / kind):
                 if (path := folder / MANIFEST).is_file():
                     yield path
@@ -252,7 +251,7 @@ class RunFolder:
         # The ledger is removed first, because `verify` would report the files removed below as
         # missing.
         (self.path / LEDGER).unlink(missing_ok=True)
-        for name in _ARRAYS:
+        for name in SAVES:
             _remove_entries(self.path / name, _SAVED)
         _remove_entries(self.path / HALOS, _CATALOGUE)
         for name in series:

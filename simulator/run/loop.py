@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NoReturn
 
 import jax
 import numpy as np
 
+from simulator.archive.manifest import SAVES
 from simulator.archive.run_writer import Output
 from simulator.archive.snapshot_writer import Writer
+from simulator.cluster.failure import Watchdog
 from simulator.errors import RunFailure
 from simulator.physics.models import State
 from simulator.physics.particles.population import crowded
@@ -36,28 +38,22 @@ class Outcome:
     moment: Moment
 
 
-class Calls(NamedTuple):
-    """The functions that the loop calls: `progress` and `alive` (for a watchdog) at every wake,
-    `committed` after the commit of a snapshot or checkpoint."""
-
-    progress: Callable[[Moment], None]
-    committed: Callable[[Path], None]
-    alive: Callable[[], None]
-
-
 @dataclass
 class Loop:
     """Runs a simulation from its current state to the end, or until a request to stop. `advance` is
-    the compiled `simulation.advance`."""
+    the compiled `simulation.advance`. The loop calls `progress` at every wake, `committed` after the
+    commit of a snapshot or checkpoint."""
 
     simulation: Simulation
     schedule: Schedule
     output: Output
     writer: Writer
     watch: Watch
-    calls: Calls
+    watchdog: Watchdog
     advance: Callable[[State, Until], State]
     spent: Stopwatch
+    progress: Callable[[Moment], None]
+    committed: Callable[[Path], None]
 
     def __post_init__(self) -> None:
         self._wall = WallTimer(self.schedule.events, time.monotonic)
@@ -120,7 +116,7 @@ class Loop:
         with self.spent.on("waiting for files"):
             folder = self.writer.wait()
         if folder is not None:
-            self.calls.committed(folder)
+            self.committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment, planned: tuple[str, ...]) -> None:
         # A step checks its initial state, so the present state may be the first one that is not
@@ -128,14 +124,12 @@ class Loop:
         if names and self.simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
-            if name in ("snapshots", "checkpoints"):
+            if name in SAVES:
                 self._finish_save()
-            self.output.take(
-                (name,),
-                self.simulation.state,
-                self.schedule.state(),
-                planned=name in planned,
-            )
+            with self.spent.on(name.replace("_", " ")):
+                self.output.take(
+                    name, self.simulation.state, self.schedule.state(), planned=name in planned
+                )
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:
@@ -147,13 +141,13 @@ class Loop:
         with self.spent.on("waiting for other processes"):
             *agreed, busy, wake = self.simulation.cluster.any(mine).tolist()
         self._flags = np.array(agreed[: len(Flag)], np.int32)
-        self.calls.alive()
+        self.watchdog.feed("the last wake of the loop")
         self.watch.agreed(self._flags)
         if self._flags[Flag.FAILURE]:
             self._raise_trouble()
         if (folder := self.writer.poll(bool(busy))) is not None:
-            self.calls.committed(folder)
-        self.calls.progress(moment)
+            self.committed(folder)
+        self.progress(moment)
         until_due = self.schedule.steps_until_due(moment.step)
         steps = wake if until_due is None else min(wake, max(until_due, 1))
         return steps, tuple(

@@ -11,7 +11,7 @@ from pathlib import Path
 from simulator.archive import provenance
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit, Ledger, lost_or_altered
-from simulator.archive.manifest import clean_leftovers, committed, remove
+from simulator.archive.manifest import SAVES, clean_leftovers, committed, remove
 from simulator.archive.run_state import CONFIG
 from simulator.archive.run_writer import Output
 from simulator.archive.snapshot_index import make_derived, write_time_index
@@ -36,7 +36,7 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
     Raises RunFailure if there are checkpoints but none of them is intact, UserError if the
     checkpoint was computed with another configuration."""
     folder = config.output.directory
-    for kind in ("snapshots", "checkpoints"):
+    for kind in SAVES:
         for line in clean_leftovers(folder / kind):
             log.say(line)
     chosen, skipped = newest_good(folder / "checkpoints")
@@ -108,7 +108,7 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
         os.environ,
         devices=devices,
         mesh=mesh,
-        environment_set=cluster.environment.made,
+        environment_set=cluster.environment,
     )
     provenance.record_start(simulation.config.output.directory, content, journal)
 

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from simulator.archive.manifest import committed
+from simulator.archive.manifest import SAVES, committed
 from simulator.archive.series_file import read_columns
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.observables.resolution import RESOLVED, UNDER_RESOLVED
@@ -276,7 +276,7 @@ def sizes_of_results(folder: Path) -> list[tuple[str, str]]:
                     rows = sum(1 for _ in file) - 1
                 total = f"{rows} row{'s' * (rows != 1)}, {total}"
             results.append((name, total))
-    for name in ("snapshots", "checkpoints"):
+    for name in SAVES:
         if saved := committed(folder / name):
             largest = max(map(_bytes, saved))
             total = _bytes(folder / name)

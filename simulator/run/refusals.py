@@ -23,7 +23,6 @@ from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.models import MODELS
 from simulator.physics.particles import Domain, ParticleSet
-from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
 from simulator.run.folder import (
     USUAL,
@@ -36,6 +35,7 @@ from simulator.run.folder import (
     decide,
     read_state,
 )
+from simulator.simulation.abstract_run import paper_simulation, virtual_devices
 from simulator.simulation.compiling import bytes_of
 from simulator.simulation.initial_state import check_growth
 from simulator.simulation.placement import check_devices
@@ -96,11 +96,8 @@ def check_configuration(
     `copies` is the folder with a continued run's copies of its input files."""
     count = config.devices.count
     check_devices(config, count, processes)
-    simulation = paper_simulation(
-        config,
-        count if count != "auto" and config.fft.backend == NAME else 1,
-        inputs=_InputsOnPaper(copies),
-    )
+    known = count if count != "auto" and config.fft.backend == NAME else 1
+    simulation = paper_simulation(config, _InputsOnPaper(copies), known)
     measured_series(simulation)
     if copies is not None and committed(copies.parent / "checkpoints"):
         return  # the start, whose files may be elsewhere by now, is not needed any more
@@ -119,8 +116,7 @@ def check_linear_growth(config: RunConfig, copies: Path | None = None) -> None:
         return
     if prod(config.grid.shape) > MOST_POINTS:
         return
-    devices = virtual_devices()[:1]
-    simulation = paper_simulation(config, devices, inputs=_InputsOnPaper(copies))
+    simulation = paper_simulation(config, _InputsOnPaper(copies), virtual_devices()[:1])
     check_growth(config, simulation.model, simulation.time_step)
 
 

@@ -222,17 +222,20 @@ class RunStatus:
 
 def look_at(folder: Path, now: datetime) -> RunStatus:
     state = read_state(folder)
-    # The job in the state file has started; a job that was submitted later may still wait.
-    job = submitted_job(folder) or (state.job_id if state else None)
+    job = _last_job(folder, state)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
     writing = is_written(folder, now.timestamp())
     return RunStatus(folder, state, job, job_state(job) if job else None, writing, began)
 
 
+def _last_job(folder: Path, state: RunState | None) -> str | None:
+    # The job in the state file has started; a job that was submitted later may still wait.
+    return submitted_job(folder) or (state.job_id if state else None)
+
+
 def waiting_job(folder: Path, environ: Mapping[str, str]) -> str | None:
     """Another job of the run in `folder` that waits in Slurm's queue and will continue the run."""
-    state = read_state(folder)
-    job = submitted_job(folder) or (state.job_id if state else None)
+    job = _last_job(folder, read_state(folder))
     if job is None or job in (job_of(environ), environ.get("SLURM_JOB_ID")):
         return None
     return job if job_state(job) in WAITING else None

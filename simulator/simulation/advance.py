@@ -59,6 +59,7 @@ class Until(NamedTuple):
     steps: jax.Array | np.int64 | int
 
 
+NO_STEPS = Until(np.float64(0), np.float64(0), np.int64(0))
 Advance = Callable[[State, Until], State]
 
 

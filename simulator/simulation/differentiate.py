@@ -160,7 +160,6 @@ class Gradient:
         self._dt = dt
         self._kept = kept
         self._room = 0
-        self._places = cast(State | None, None)
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[Number, dict[str, Any]]:
         """The loss, and its gradient with the keys of `variables`."""
@@ -180,9 +179,11 @@ class Gradient:
         starts = self._simulation.populations and any(
             key.startswith(particle_adjoint.START) for key in variables
         )
-        if starts and self._places is None:
-            self._places = particle_adjoint.places(self._simulation)
-        return self._places if starts and self._places is not None else self._simulation.state
+        return self._places if starts else self._simulation.state
+
+    @cached_property
+    def _places(self) -> State:
+        return particle_adjoint.places(self._simulation)
 
     def _with_room(self, program: Callable[..., Any], variables: Mapping[str, Any]) -> Any:
         """The result of a program, which is compiled anew as long as particles have no room on a
@@ -243,11 +244,10 @@ class Gradient:
         if FIELDS in variables:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in variables):
-            state = simulation.begin(
-                initial_state.traced_start(simulation.config, simulation.model, simulation.inputs)[
-                    0
-                ]
+            start, *_ = initial_state.traced_start(
+                simulation.config, simulation.model, simulation.inputs
             )
+            state = simulation.begin(start)
         # The residual of the energy budget influences no step, and its reverse would hold several
         # fields.
         varied = {name: variables[key] for key, name in targets.items() if key in variables}

@@ -7,7 +7,7 @@ the rounds back from the last state, and the particles carry the slopes of the l
 devices where they were. Li et al., Astrophys. J. Suppl. Ser. 270, 36 (2024), the adjoint of
 pmwd."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -145,8 +145,7 @@ def _reverse(
         def forces(records: Records) -> Any:
             return _pulls(model, {n: s.with_records(records[n]) for n, s in sets.items()})
 
-        places = {n: {r: s.records[r] for r in ("position", "mass")} for n, s in sets.items()}
-        pulls, transposed = jax.vjp(forces, places)
+        pulls, transposed = jax.vjp(forces, _records(sets, ("position", "mass")))
         by_kick = _inner(sets, pulls, "by_velocity")
         (more,) = transposed({n: kick * s.records["by_velocity"] for n, s in sets.items()})
         before = {n: (s.records["velocity"] - kick * pulls[n]) / keep for n, s in sets.items()}
@@ -184,6 +183,10 @@ def _pulls(model: Composite, sets: Sets) -> dict[str, jax.Array]:
 
 def _fits(sets: Sets) -> jax.Array:
     return ~jnp.stack([s.crowded for s in sets.values()]).any()
+
+
+def _records(sets: Sets, names: Iterable[str] = RECORDS) -> dict[str, dict[str, jax.Array]]:
+    return {n: {r: s.records[r] for r in names} for n, s in sets.items()}
 
 
 def _added(particles: ParticleSet, **more: jax.Array) -> ParticleSet:
@@ -272,9 +275,9 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
     takes = "numbers of spectra and modes of particles that start from a lattice or glass"
     refused = UserError(f"variables: {keys}: cannot all vary; {takes} can")
     try:
-        begun = initial_state.traced_start(simulation.config, simulation.model, simulation.inputs)[
-            0
-        ]
+        begun, *_ = initial_state.traced_start(
+            simulation.config, simulation.model, simulation.inputs
+        )
     except jax.errors.JAXTypeError as error:
         raise refused from error
     if any(begun[name].id is not particles.id for name, particles in places.items()):
@@ -329,12 +332,12 @@ def states(
     begun = {
         n: _wider(s.with_records(start.get(n, {})), domains[n], room) for n, s in begun.items()
     }
-    records = {n: {r: s.records[r] for r in RECORDS} for n, s in begun.items()}
+    records = _records(begun)
     sets: Any = {n: _wider(s, domains[n], room) for n, s in begin.particles.items()}
     for before, end in pairwise((0, *ends)):
         part = course(integrator, background, times[before : end + 1], gravity)
         sets = ran(model, part, records, sets)
-        records = {n: {r: s.records[r] for r in RECORDS} for n, s in sets.items()}
+        records = _records(sets)
         clock = {"time": times[end], "step": begin.step + end, "dt": times[end] - times[end - 1]}
         # The energy that the expansion works on influences no step.
         reached.append(

@@ -186,7 +186,6 @@ def division_lines(cluster: Cluster, transform: Transform, environ: Mapping[str,
     device."""
     mesh = transform.layout.mesh
     grid = transform.grid
-    per_process = len(cluster.devices) // cluster.num_processes
     kinds = sorted({device.device_kind for device in cluster.devices})
     slurm = [
         f"{name}={value}"
@@ -197,7 +196,7 @@ def division_lines(cluster: Cluster, transform: Transform, environ: Mapping[str,
     rows = {
         "platform": f"{cluster.platform} ({', '.join(kinds)})",
         "processes": f"{cluster.num_processes} ({cluster.allocation.source})",
-        "devices": f"{len(cluster.devices)}, {per_process} per process",
+        "devices": f"{len(cluster.devices)}, {cluster.per_process} per process",
         "threads": f"{cluster.threads} per device",
         "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
         "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",

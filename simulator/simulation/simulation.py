@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from simulator.cluster.start import Cluster
@@ -20,7 +19,7 @@ from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import initial_state, quantities
-from simulator.simulation.advance import TimeStep, Until, advance_of, rate_of, step_of
+from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcings, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
@@ -145,10 +144,7 @@ class Simulation:
         state = jax.jit(self.begin)(
             initial_state.initial_fields(self.config, self.model, self.inputs, warn)
         )
-        state = initial_state.with_particles(self.config, state, self.swarm)
-        state = initial_state.with_term_arrays(state, self.term_arrays())
-        self.__dict__.pop("template", None)
-        return state
+        return self._completed(initial_state.with_particles(self.config, state, self.swarm))
 
     def state_from(self, values: Mapping[str, Any]) -> State:
         """The state at the start whose fields have the given values on the grid:
@@ -159,13 +155,8 @@ class Simulation:
         in the units of the run; they may be traced or sharded. Fields that are not given are zero.
         Modes that dealiasing does not keep and the divergence of solenoidal fields are removed.
         Raises UserError for a wrong name or shape."""
-        state = initial_state.with_particles(
-            self.config,
-            self.begin(initial_state.fields_from(self.model.at(self.first_time), values)),
-            self.swarm,
-        )
-        state = initial_state.with_term_arrays(state, self.term_arrays())
-        self.__dict__.pop("template", None)
+        state = self.begin(initial_state.fields_from(self.model.at(self.first_time), values))
+        state = self._completed(initial_state.with_particles(self.config, state, self.swarm))
         return self.placed(state)
 
     def begin(self, start: Mapping[str, Any]) -> State:
@@ -190,11 +181,7 @@ class Simulation:
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
-        initial_state.check_start(self.config, self.state, self.system, self.time_step, self._rate)
-
-    def _rate(self, state: State) -> jax.Array:
-        """The largest rate of the model (1/time)."""
-        return self.transform.layout.once(partial(rate_of, self.model), state)
+        initial_state.check_start(self.config, self.state, self.system, self.time_step)
 
     @cached_property
     def template(self) -> State:
@@ -321,12 +308,14 @@ class Simulation:
         return replace(state, particles=particles)
 
     def restored(self, load: Callable[[State, Equation, Populations], State]) -> State:
-        """The state that `load(template, model, populations)` reads; `template` is made anew,
-        because buffers of particles may have grown."""
-        state = load(self.template, self.model, self.populations)
-        state = initial_state.with_term_arrays(state, self.term_arrays())
+        """The state that `load(template, model, populations)` reads."""
+        return self._completed(load(self.template, self.model, self.populations))
+
+    def _completed(self, state: State) -> State:
+        """The state with the arrays of its terms. `template` is made anew, because buffers of
+        particles may have grown."""
         self.__dict__.pop("template", None)
-        return state
+        return initial_state.with_term_arrays(state, self.term_arrays())
 
     @cached_property
     def step(self) -> Callable[[State, Any], State]:
@@ -344,9 +333,8 @@ class Simulation:
     def lowered_loop(self, name: str | None = None) -> Any:
         """The loop over steps, lowered without a state. `name` distinguishes it from the program of
         a run."""
-        until = Until(np.float64(0), np.float64(0), np.int64(0))
         advance: Any = self.advance if name is None else self._advance(name)
-        return advance.lower(self.placed_template, until)
+        return advance.lower(self.placed_template, NO_STEPS)
 
     def compiled_loop(self, name: str | None = None) -> Any:
         """The compiled loop over steps, without a state. `name` distinguishes it from the program

@@ -28,7 +28,6 @@ from simulator.study.runs import CACHE, Group, SweepRun
 Values = dict[str, Any]  # Scalars by key: `model.viscosity`, `time.dt`.
 Measure = Callable[[Values, State], Any]
 MOST_MEMBERS = 64
-NO_STEPS = Until(np.float64(0), np.float64(0), np.int64(0))
 
 
 def groups(runs: Sequence[SweepRun], parts: int = 1, most: int = MOST_MEMBERS) -> list[Group]:

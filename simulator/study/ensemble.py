@@ -29,10 +29,10 @@ from simulator.run.execute import execute
 from simulator.run.folder import Choices, FolderContent, RunFolder
 from simulator.run.log import RunLog
 from simulator.run.signals import SignalFlags
-from simulator.simulation.advance import Until
+from simulator.simulation.advance import NO_STEPS, Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import NO_STEPS, BatchedStep, on_one_device, varied_numbers
+from simulator.study.batch import BatchedStep, on_one_device, varied_numbers
 from simulator.study.runner import CANNOT
 from simulator.study.study_status import ended, last_line, outcome, read_record
 

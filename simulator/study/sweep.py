@@ -29,7 +29,7 @@ from simulator.config import (
     read_settings,
 )
 from simulator.config.compare import Programs, leaves, zero_or_number
-from simulator.config.load import ConfigFile, ConfigTexts, Mappings, usable_stem
+from simulator.config.load import ConfigFile, ConfigTexts, as_mapping, usable_stem
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
@@ -250,10 +250,9 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
 
 
 class _Resolved(NamedTuple):
-    """A run's configuration, the same as mappings, and what follows from it."""
+    """A run's configuration, and what follows from it."""
 
     config: RunConfig
-    whole: Mapping[str, Any]
     needs: Estimate
     alike: str  # See `SweepRun.alike`.
 
@@ -262,16 +261,15 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
     resolved: list[_Resolved] = []
     mistakes: dict[str, None] = {}
     base = ConfigFile(short(settings.base))
-    mappings = Mappings()
     for assignment in assignments:
         try:
             config = base.config(_overrides(assignment, file))
             if "dataset" in settings.model_fields_set:
                 config = _for_learning(config)
-            mapping = mappings.of(config)
+            mapping = as_mapping(config)
             key = Programs(config, mapping)
             needs = estimate(config, key)
-            resolved.append(_Resolved(config, mapping, needs, _alike(key, mapping)))
+            resolved.append(_Resolved(config, needs, _alike(key, mapping)))
         except UserError as error:
             mistakes |= dict.fromkeys(error.args)
     if mistakes:
@@ -330,14 +328,15 @@ def _number(
     by_hash: dict[str, Values] = {}
     mistakes: list[str] = []
     for run, assignment in zip(resolved, assignments, strict=True):
-        hash_ = identities.of(run.config, run.whole)
+        mapping = as_mapping(run.config)
+        hash_ = identities.of(run.config, mapping)
         if hash_ in runs:
             mistakes.append(_same(by_hash[hash_], assignment, places))
             continue
         index = known[hash_] if hash_ in known else next(following)
         config = run.config.changed(output={"directory": folder / hash_})
         values = {
-            key: value_at(run.whole, path)
+            key: value_at(mapping, path)
             for key, path in identities.varied.items()
             if key in assignment
         }

@@ -25,7 +25,7 @@ def python(code: str, **environ: str) -> str:
 FAULTS = """
     import os, resource, threading
     from simulator.cluster import environment
-    made = environment.apply("cpu", print).made
+    made = environment.apply("cpu", print)
     import numpy as np
     def work():
         def once():
@@ -69,7 +69,7 @@ GPU = """
         os.environ.pop("XLA_CLIENT_MEM_FRACTION", None)
         os.environ.pop("XLA_FLAGS", None)
         os.environ |= user
-        print(sorted(environment.apply("gpu", print).made))
+        print(sorted(environment.apply("gpu", print)))
         print(os.environ.get("XLA_FLAGS"), os.environ.get("XLA_CLIENT_MEM_FRACTION"))
 """
 

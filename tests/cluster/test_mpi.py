@@ -23,8 +23,9 @@ from tiers import slow_but
 from simulator import load_config, open_run
 from simulator.cluster import Allocation, discover, mpi
 from simulator.errors import UserError
-from simulator.plan.abstract_run import paper_simulation
 from simulator.run import refusals
+from simulator.simulation.abstract_run import paper_simulation
+from simulator.simulation.inputs import Inputs
 
 PACKAGES = {"openmpi": "libopenmpi-dev openmpi-bin", "mpich": "libmpich-dev mpich"}
 PAIR = Allocation("mpi", 0, 2, mpi=True)
@@ -184,7 +185,7 @@ def test_messages_that_mpi_cannot_count_are_refused(tmp_path):
     case = write_case(tmp_path)
     for points, too_many in ((512, False), (1024, True)):
         config = load_config(case, [f"grid.shape={points},{points},{points}"])
-        flow = paper_simulation(config, 2)
+        flow = paper_simulation(config, Inputs(), 2)
         flow.cluster = replace(flow.cluster, transport=mpi.Transport("mpi"))
         with pytest.raises(UserError, match="or gloo") if too_many else contextlib.nullcontext():
             refusals.check_messages(flow)

@@ -10,11 +10,12 @@ from numpy.testing import assert_allclose
 from run_support import call, largest_difference, simulate
 
 from simulator import Simulation, differentiate, load_config, open_run, open_sweep
+from simulator.archive.stored_state import RunInputs
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models.tendency import tendency, with_arrays
 from simulator.physics.terms.file_target import StoredTarget
-from simulator.plan.abstract_run import paper_simulation
+from simulator.simulation.abstract_run import paper_simulation
 
 START = {"kind": "random", "peak": 2, "energy": 0.5}
 SHAPE = (16, 16)
@@ -316,7 +317,7 @@ def nudged_case(folder, tmp_path):
 
 def test_a_plan_counts_the_snapshots_of_a_target(reference, tmp_path):
     """Those at 0, 0.1, 0.2 and 0.3, which a run until 0.1 needs, as modes."""
-    simulation = paper_simulation(load_config(nudged_case(reference, tmp_path)))
+    simulation = paper_simulation(load_config(nudged_case(reference, tmp_path)), RunInputs())
     target = simulation.template.memory.terms["nudge/velocity"]
     assert target.shape == (4, 2, *simulation.transform.layout.shape)
     assert simulation.placed_template.memory.terms["nudge/velocity"].sharding is not None

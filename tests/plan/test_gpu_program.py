@@ -19,10 +19,11 @@ from planning_cases import config_of, shipped
 from tiers import slow_but
 
 from simulator.config import RunConfig
-from simulator.plan.abstract_run import paper_simulation
 from simulator.plan.machines import OPTIONS, compile_obstacle, described_devices, machine
 from simulator.plan.step import largest_transform
+from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.compiling import Memory, words
+from simulator.simulation.inputs import Inputs
 
 NAME = "h100"
 CEILINGS = Path(__file__).with_name("gpu_program.yaml")
@@ -61,7 +62,7 @@ pytestmark = [
 
 
 def compiled_for(config: RunConfig, devices: int) -> Any:
-    simulation = paper_simulation(config, described_devices(NAME, devices), "gpu")
+    simulation = paper_simulation(config, Inputs(), described_devices(NAME, devices), "gpu")
     return simulation.lowered_loop().compile(compiler_options=OPTIONS)
 
 
@@ -192,6 +193,6 @@ def test_exchanges_overlap_transforms_and_narrow_ones_send_half():
 def test_every_described_gpu_is_compiled_for(name: str):
     """Traffic is the program's; it hardly depends on the device."""
     config = config_of("navier_stokes", "grid.shape=64,64,64")
-    simulation = paper_simulation(config, described_devices(name, 2), "gpu")
+    simulation = paper_simulation(config, Inputs(), described_devices(name, 2), "gpu")
     found = traffic(simulation.lowered_loop().compile(compiler_options=OPTIONS))
     assert found.bytes == pytest.approx(traffic(compiled_for(config, 2)).bytes, rel=0.1)

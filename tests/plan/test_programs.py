@@ -14,10 +14,12 @@ from planning_cases import config_of, integrators, reported, shipped
 from tiers import slow, slow_but
 
 from simulator.physics.models import MODELS
-from simulator.plan import Step, abstract_run
-from simulator.plan.abstract_run import paper_simulation, virtual_devices
+from simulator.plan import Step
 from simulator.plan.fitting import LEAST_SHARE
+from simulator.simulation import abstract_run
+from simulator.simulation.abstract_run import paper_simulation, virtual_devices
 from simulator.simulation.compiling import ROOM
+from simulator.simulation.inputs import Inputs
 
 ALLOWED = 0.10
 """On more devices than programs are compiled for."""
@@ -213,7 +215,7 @@ def test_a_plan_estimates_what_the_compiled_step_moves(kind, platform, devices):
     that a GPU's program transforms more than once, which XLA merges: three of 84 for the density of
     gas in a composite."""
     step = Step(config_of(kind, "grid.shape=48,48,48", "run.memory=fast"), devices, platform)
-    simulation = paper_simulation(step.config, virtual_devices()[:devices], platform)
+    simulation = paper_simulation(step.config, Inputs(), virtual_devices()[:devices], platform)
     counted = traffic(simulation.lowered_loop().compile())
     assert 1 / 1.7 < step.traffic.bytes / counted.bytes < 1.7
     merged = 3 / 84 if (kind, platform) == ("composite", "gpu") else 0.0

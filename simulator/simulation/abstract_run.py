@@ -5,16 +5,16 @@ virtual CPU devices it can also be compiled, and XLA then states its memory."""
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
 
-from simulator.archive.stored_state import RunInputs
-from simulator.cluster import mpi
+from simulator.cluster import Allocation
 from simulator.cluster.cores import threads_of
 from simulator.cluster.environment import with_xla_flags
 from simulator.cluster.hardware import usable_cores
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings, FftSettings
 from simulator.simulation.inputs import Inputs
@@ -32,17 +32,6 @@ class PaperDevice:
     process_index: int = 0
     platform: Platform = "cpu"
     device_kind: str = "paper"
-
-
-@dataclass(frozen=True)
-class PaperCluster:
-    devices: Sequence[Any] = (PaperDevice(),)
-    platform: Platform = "cpu"
-    num_processes: int = 1
-    process_id: int = 0
-    is_first: bool = True
-    threads: int = 1
-    transport: mpi.Transport = field(default_factory=mpi.Transport)
 
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
@@ -77,17 +66,11 @@ def with_planned_threads(config: RunConfig, cores: int) -> RunConfig:
     return config.changed(devices={"threads": threads})
 
 
-def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
-    """A shape with the proportions of `shape`, `longest` points along its longest side and at least
-    `least` along the other sides; an axis of one point keeps one point."""
-    return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
-
-
 def paper_simulation(
     config: RunConfig,
+    inputs: Inputs,
     devices: int | Sequence[Any] = 1,
     platform: Platform = "cpu",
-    inputs: Inputs | None = None,
 ) -> Simulation:
     """The configuration's simulation on `devices`, a number of devices that cannot compute or a
     list of virtual devices, with the program of a run on `platform`.
@@ -106,6 +89,5 @@ def paper_simulation(
     threads = 1 if platform == "gpu" else planned_threads(config)
     settings = DeviceSettings(count=len(devices), threads=config.devices.threads)
     config = config.model_copy(update={"devices": settings})
-    cluster = PaperCluster(devices, platform, threads=threads)
-    inputs = inputs or RunInputs()
-    return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)
+    cluster = Cluster(Allocation(), platform, tuple(devices), threads=threads)
+    return Simulation(config, cluster=cluster, inputs=inputs, report=lambda line: None)
