@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field, create_model
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
@@ -203,12 +203,11 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                 settings = starts[name]
                 initial = parts[settings.kind](settings)
                 try:
-                    if part.population is None:
-                        fields[name] = start_of(initial, part.alone, files)
-                    else:
-                        fields[name] = {PARTICLES: initial.place(part, files)}
-                except UserError as error:
-                    raise UserError(f"components.{name}: {error}") from error
+                    with prefixed(f"components.{name}", ": "):
+                        if part.population is None:
+                            fields[name] = start_of(initial, part.alone, files)
+                        else:
+                            fields[name] = {PARTICLES: initial.place(part, files)}
                 except jax.errors.JAXTypeError as error:
                     # A run that is only checked has no values to decide by; the other components
                     # are checked too.

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field, model_validator
 
-from simulator.errors import UserError
+from simulator.errors import prefixed
 from simulator.physics.models.component import (
     PARTICLES,
     Component,
@@ -118,9 +118,9 @@ class Composite(Mixture):
         self.transforms = {}
         for name, part in parts.items():
             for spec in part.fields:
-                prefixed = spec.of_component(name)
-                self.fields[prefixed.name] = prefixed
-                self.transforms[prefixed.name] = part.transform
+                own = spec.of_component(name)
+                self.fields[own.name] = own
+                self.transforms[own.name] = part.transform
         self.shapes = {name: spec.shape for name, spec in self.fields.items()}
         self.initial_shapes = self.shapes
         self.unit_system = settings.units
@@ -151,10 +151,8 @@ class Composite(Mixture):
         gravity = Gravity(settings.gravitational_constant, settings.cosmology, settings.units)
         parts = {}
         for number, c in enumerate(settings.components):
-            try:
+            with prefixed(f"components.{number}"):
                 parts[c.name] = COMPONENTS[c.kind](c, gravity, make, files)
-            except UserError as error:
-                raise UserError(f"components.{number}.{error}") from error
         return cls(settings, parts, make(real=True, every=True))
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from simulator.errors import UserError, did_you_mean
+from simulator.errors import UserError, did_you_mean, prefixed
 from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
@@ -77,10 +77,8 @@ class Swarm:
         self._bodies: dict[str, Body] = {}
         self.populations: dict[str, Population] = {}
         for number, s in enumerate(settings):
-            try:
+            with prefixed(str(number)):
                 self._add(s, files)
-            except UserError as error:
-                raise UserError(f"{number}.{error}") from error
 
     def _add(self, settings: Any, files: ParticleFiles | None) -> None:
         assert files is not None  # only a swarm without species does without
@@ -90,20 +88,16 @@ class Swarm:
         count = settings.count
         match start:
             case starts.StoredPlaces():
-                try:
+                with prefixed("start", ": "):
                     stored = files.particles(str(start.path), start.name or settings.name)
-                except UserError as error:
-                    raise UserError(f"start: {error}") from error
                 count = stored.count
             case starts.LatticePlaces():
                 self._starts[settings.name] = starts.lattice_positions(count, self.domain)
             case starts.PairPlaces():
                 self._starts[settings.name] = start.positions(count, self.domain)
             case starts.PythonPlaces():
-                try:
+                with prefixed("start.function", ": "):
                     positions = starts.python_positions(start, files, species.starts_with)
-                except UserError as error:
-                    raise UserError(f"start.function: {error}") from error
                 self._starts[settings.name] = positions
             case starts.RandomPlaces():
                 self._starts[settings.name] = starts.random_positions(start.seed, self.domain)
@@ -142,10 +136,8 @@ class Swarm:
             return {}, {}
         sets: Sets = {}
         for number, (name, kind) in enumerate(self.kinds.items()):
-            try:
+            with prefixed(f"{number}.start", ": "):
                 sets[name] = self._placed(name, kind)
-            except UserError as error:
-                raise UserError(f"{number}.start: {error}") from error
         vorticity = jax.jit(self._rms_vorticity)(fields)
         for number, kind in enumerate(self.kinds.values()):
             if kind.species.memory(vorticity) and not bool(vorticity > 0):

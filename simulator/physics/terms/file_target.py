@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.initial.stored import check_frame
 from simulator.physics.terms.shapes import ArrayMaskSettings
-from simulator.physics.terms.term import StoredValues, TermFiles, prefixed
+from simulator.physics.terms.term import StoredValues, TermFiles
 from simulator.settings import InputPath, Real, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number

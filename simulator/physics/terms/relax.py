@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from pydantic import Discriminator, Field, Tag
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
@@ -35,14 +35,7 @@ from simulator.physics.terms.shapes import (
     UnionSettings,
     from_nearest,
 )
-from simulator.physics.terms.term import (
-    Added,
-    Extended,
-    Term,
-    TermFiles,
-    TermSettings,
-    prefixed,
-)
+from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
 from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from pydantic import Field, model_validator
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
 from simulator.settings import InputPath, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
@@ -345,10 +345,8 @@ class UnionSettings(Settings):
 
     def check(self, grid: Grid) -> None:
         for i, part in enumerate(self.parts):
-            try:
+            with prefixed(f"parts.{i}"):
                 part.check(grid)
-            except UserError as error:
-                raise UserError(f"parts.{i}.{error}") from None
 
     def inside(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """Whether points lie inside one of the parts."""

@@ -1,7 +1,6 @@
 """The contract of a term that is added to an equation."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -217,13 +216,3 @@ class Term:
             raise UserError(f"{key}: unknown field {name!r}{meant} {known}")
         if name == "velocity" and self._unforced is not None:
             raise UserError(f"{key}: velocity {self._unforced}")
-
-
-@contextmanager
-def prefixed(key: str, end: str = ".") -> Iterator[None]:
-    """Adds the key of the block to errors `KEY: MESSAGE` about a key in it; with `end` ": " to
-    errors that name no key."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{key}{end}{error}") from None
