@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from simulator.errors import UserError, did_you_mean, shown
 from simulator.physics.initial.initial import StartFiles, three_dimensional
@@ -19,7 +19,7 @@ from simulator.physics.initial.vortices import (
     taylor_green,
 )
 from simulator.physics.models import Equation, Fields
-from simulator.physics.models.names import LONGEST_NAME
+from simulator.physics.names import is_word, naming
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local
@@ -27,18 +27,14 @@ from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
 from simulator.spectral.operators import project
 
-
-def _force_name(name: str) -> str:
-    if not (name.isidentifier() and len(name) <= LONGEST_NAME):
-        raise ValueError(f"{shown(name)} cannot name a column; take a word, e.g. large_scales")
-    return name
+_ForceName = Annotated[str, naming("a column; take a word, e.g. large_scales", is_word)]
 
 
 class ForcingSettings(Settings):
     """Keys of every force."""
 
     kind: Any
-    name: Annotated[str, AfterValidator(_force_name)] | None = None
+    name: _ForceName | None = None
     """Name of the force in a list, whose power is the column power_NAME; by default its kind."""
 
 

@@ -11,9 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
-from pydantic import AfterValidator
 
-from simulator.errors import UserError, shown
+from simulator.errors import UserError
 from simulator.physics.models.cosmology import CosmologySettings, UnitsName
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import (
@@ -24,7 +23,6 @@ from simulator.physics.models.fields import (
 )
 from simulator.physics.models.kinds import Potential
 from simulator.physics.models.limits import advection_rate
-from simulator.physics.models.names import free_name
 from simulator.physics.models.outputs import (
     derived_fields,
     diagnostics,
@@ -44,6 +42,7 @@ from simulator.physics.models.self_gravitating_gas import (
     SelfGravitatingGasSettings,
 )
 from simulator.physics.models.tendency import linear_terms, tendency
+from simulator.physics.names import free_name, naming
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.runge_kutta import RungeKutta4
@@ -56,15 +55,12 @@ from simulator.spectral.operators import gradient, hermitian
 _Settings = TypeVar("_Settings", bound=Settings)
 
 
-def _usable(name: str) -> str:
-    if not free_name(name) or name == "log":  # histograms have a log_density
-        raise ValueError(
-            f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas"
-        )
-    return name
+def _of_component(name: str) -> bool:
+    return free_name(name) and name != "log"  # histograms have a log_density
 
 
-ComponentName = Annotated[str, AfterValidator(_usable)]
+_WHAT = "a component, whose fields and columns begin with it; e.g. gas"
+ComponentName = Annotated[str, naming(_WHAT, _of_component)]
 
 
 PARTICLES = "particles"

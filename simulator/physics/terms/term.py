@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from pydantic import AfterValidator
 
-from simulator.errors import UserError, did_you_mean, shown
+from simulator.errors import UserError, did_you_mean
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.names import free_name
 from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.names import naming
 from simulator.physics.user_function import Stored, UserFiles
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid, Transform
@@ -32,14 +31,6 @@ class Extended(Protocol):
 
     @property
     def diffuses(self) -> Sequence[str]: ...
-
-
-def _term_name(name: str) -> str:
-    if not free_name(name):
-        raise ValueError(
-            f"{shown(name)} cannot name a term, whose columns end with it; e.g. cylinder"
-        )
-    return name
 
 
 class TermFiles(UserFiles, Protocol):
@@ -76,7 +67,7 @@ class StoredValues(Protocol):
 class TermSettings(Settings):
     """Keys of every term."""
 
-    name: Annotated[str, AfterValidator(_term_name)]
+    name: Annotated[str, naming("a term, whose columns end with it; e.g. cylinder")]
     """Name of the term, with which its columns end: `power_NAME`."""
 
 
