@@ -202,7 +202,6 @@ class OrnsteinUhlenbeck(BandForcing):
             raise UserError(f"solenoidal_weight: {self.field} is a scalar; leave the key out")
         self.check_helicity()
         self._modes = band_modes(model.transform.grid, settings.band)
-        self._dtype = np.result_type(model.transform.dtype, np.complex64)
         k = self._modes * np.array(model.transform.grid.fundamental)
         k = np.stack(model.transform.grid.seen([*k.T]), 1)
         direction = k / np.linalg.norm(k, axis=1, keepdims=True)
@@ -230,7 +229,7 @@ class OrnsteinUhlenbeck(BandForcing):
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         b = memory["forcing"]
         f = self._amplitude * (b if self.components == 1 else self._directed(b))
-        force = embedded(self.transform.layout, self._modes, f).astype(self._dtype)
+        force = embedded(self.transform.layout, self._modes, f).astype(self.transform.complex_dtype)
         return self.accelerated(fields, force[0] if self.components == 1 else force)
 
     def _directed(self, b: Complex[Array, "mode d"]) -> Complex[Array, "mode d"]:

@@ -139,9 +139,8 @@ class PythonForcing(Forcing):
         function = replace(self._function, parameters={**self._function.parameters, **varied})
         accelerations = function(*self.transform.grid.seen(points), time)
         shape = np.broadcast_shapes(*(p.shape for p in points))
-        real = self.transform.dtype
-        dtype = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
         known = self.model.accelerated
+        dtype = self.transform.value_dtype
         return function.by_field(accelerations, known, shape, dtype, "accelerations")
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
@@ -172,11 +171,10 @@ class EquationForcing(Forcing):
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         model = self.model
         layout = self.transform.layout
-        kind = jnp.result_type(self.transform.dtype, jnp.complex64)
         forces = {}
         for name, force in model.forcing(fields, time).items():
             shape = (*model.accelerated[name], *layout.shape)
-            full = jnp.broadcast_to(jnp.asarray(force, kind), shape)
+            full = jnp.broadcast_to(jnp.asarray(force, self.transform.complex_dtype), shape)
             forces[name] = model.project(full) if name in model.solenoidal else full
         return forces
 

@@ -147,7 +147,7 @@ class Cosmological(Initial):
             velocity_phase = (
                 speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
             )
-            kind = jnp.result_type(transform.dtype, jnp.complex64)
+            kind = transform.complex_dtype
             contrast, phase = (
                 wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)
             )
@@ -180,7 +180,7 @@ class Cosmological(Initial):
             # Fields on the points of the lattice: the products of second order are evaluated there,
             # too.
             delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
-            delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+            delta = layout.constrain(delta.astype(transform.complex_dtype))
             first = growth * gradient(layout, -solve_poisson(layout, delta))
             if self.settings.order == 1:
                 return first, rates[0] * first

@@ -94,12 +94,11 @@ def completed(model: Equation, start: Mapping[str, Any]) -> dict[str, Any]:
     transform = model.transform
     fields = dict(start)
     layout = transform.layout
-    kind = jnp.result_type(transform.dtype, jnp.complex64)
 
     def zeros() -> Fields:
         missing = {n: lead for n, lead in model.initial_shapes.items() if n not in start}
         return {
-            n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
+            n: layout.constrain(jnp.zeros((*lead, *layout.shape), transform.complex_dtype))
             for n, lead in missing.items()
         }
 

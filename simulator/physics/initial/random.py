@@ -208,7 +208,7 @@ def _field(
         if mean is not None:
             uniform = jnp.asarray(mean).reshape(-1, 1, 1, 1) if isinstance(mean, tuple) else mean
             field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, uniform, 0), field)
-        return layout.constrain(field.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+        return layout.constrain(field.astype(transform.complex_dtype))
 
     return make()
 

@@ -160,7 +160,6 @@ class _Check:
         self._path = str(path)
         self._transform = model.transform
         self._layout = model.transform.layout
-        self._kind = jnp.result_type(self._transform.dtype, jnp.complex64)
 
     def all(self) -> None:
         model = self._model
@@ -208,11 +207,11 @@ class _Check:
             )
 
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)
+        return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._transform.complex_dtype)
 
     def _pointwise(self, inputs: Tree, state: Mapping[str, jax.ShapeDtypeStruct]) -> Tree:
         real = self._transform.dtype
-        value = real if self._layout.real else self._kind
+        value = self._transform.value_dtype
         values = jax.tree.map(
             lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), inputs
         )

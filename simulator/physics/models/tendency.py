@@ -307,10 +307,9 @@ def _complete(model: Equation, rates: Fields) -> Fields:
     """The rates of all fields in the fields' type; made Hermitian if modes of real fields may
     grow."""
     layout = model.transform.layout
-    kind = jnp.result_type(model.transform.dtype, jnp.complex64)
     complete = {}
     for name, lead in model.shapes.items():
-        rate = jnp.asarray(rates.get(name, 0), kind)
+        rate = jnp.asarray(rates.get(name, 0), model.transform.complex_dtype)
         rate = jnp.broadcast_to(rate, (*lead, *layout.shape))
         complete[name] = model.linear_growth.hermitian(rate)
     return complete

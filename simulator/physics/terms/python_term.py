@@ -38,7 +38,7 @@ class PythonTerm(Term):
         super().__init__(settings, model, files)
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
         real = self.transform.dtype
-        kind = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
+        kind = self.transform.value_dtype
         values = {n: jax.ShapeDtypeStruct((*s, *POINTS), kind) for n, s in self.shapes.items()}
         axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
         points = self.grid.seen([jax.ShapeDtypeStruct(shape, real) for shape in axes])

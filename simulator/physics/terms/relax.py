@@ -231,9 +231,8 @@ class Relax(Term):
         if isinstance(target, PythonTargetSettings):
             function = replace(self._functions[name], parameters=target.parameters)
             shape = np.broadcast_shapes(*(p.shape for p in points))
-            real = self.transform.dtype
-            dtype = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
-            value = function.values(function(*points, time), lead, shape, dtype)
+            value = function(*points, time)
+            value = function.values(value, lead, shape, self.transform.value_dtype)
             return list(value) if lead else [value]
         if isinstance(target, str) and target == BODY:
             return self.settings.mask.velocity(self.grid, points, time)
