@@ -24,7 +24,7 @@ from simulator.physics.models.advection import divergence_of_stress, stress_with
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, FieldSpec, constant
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.user_function import UserFiles, UserFunction, traced_values
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Points, Transform
 from simulator.spectral.arrays import (
@@ -435,17 +435,15 @@ class PythonStress(StressClosure):
 
         self.arrays = jax.tree.map(in_dtype, self._read_arrays(files))
         axes = len(transform.grid.axes)
-        velocity, gradient, scalar = (
-            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype)
-            for lead in ((axes,), (axes, axes), ())
-        )
-        values = {"velocity": velocity, "gradient": gradient}
+        leads = {"velocity": (axes,), "gradient": (axes, axes), "scalar": ()}
+        values = traced_values(leads, transform.dtype)
         advice = "a closure works point by point"
         self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
         if settings.flux is not None:
             flux = files.function(str(settings.path), settings.flux)
             self._flux = replace(self._function, function=flux, name=settings.flux)
-            self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
+            traced = jax.make_jaxpr(self.flux)(values, values["scalar"], values["velocity"])
+            self._flux.check_pointwise(traced, advice)
 
     def _read_arrays(self, files: UserFiles) -> Mapping[str, Tree]:
         settings = self.settings

@@ -25,7 +25,7 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.tendency import pointwise
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction, traced_points
 from simulator.registry import subclass_of
 from simulator.settings import PythonFile, Settings
 from simulator.spectral import Points
@@ -210,14 +210,12 @@ class _Check:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._transform.complex_dtype)
 
     def _pointwise(self, inputs: Tree, state: Mapping[str, jax.ShapeDtypeStruct]) -> Tree:
-        real = self._transform.dtype
         value = self._transform.value_dtype
         values = jax.tree.map(
             lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), inputs
         )
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        axes, time = traced_points(self._transform.dtype)
+        points = Points(*cast(Any, axes))
         # The traceback gives the line in `advection` and other methods.
         numbers = self._traced("parameters", partial(parameters, self._model), state)
         if isinstance(self._model, SplitEquation):

@@ -36,7 +36,7 @@ from simulator.physics.terms.shapes import (
     from_nearest,
 )
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.user_function import UserFunction, traced_points
 from simulator.settings import Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
@@ -195,11 +195,8 @@ class Relax(Term):
 
     def _trace(self) -> None:
         """Raises UserError for functions and formulas that cannot be evaluated at points."""
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        dtype = self.transform.dtype
-        every = [jax.ShapeDtypeStruct(shape, dtype) for shape in axes]
-        points = self.grid.seen(every)
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        axes, time = traced_points(self.transform.dtype)
+        points = self.grid.seen(axes)
         names = self.settings.target.keys() - self._stored.keys()
         functions = {} if self._array else {"mask": lambda p, t: self.mask({}, p, t)}
         functions |= {n: lambda p, t, n=n: self.target(n, {}, p, t) for n in names}

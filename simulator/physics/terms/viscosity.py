@@ -17,7 +17,7 @@ from simulator.physics.models.fields import Fields, constant
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import Coordinates
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
 from simulator.spectral.operators import gradient, wavenumbers
@@ -77,10 +77,9 @@ class Viscosity(Term):
         """Raises UserError for a coefficient that cannot be evaluated at points."""
         dtype = self.transform.dtype
         shapes = {**self.shapes, "shear_rate": ()} if name == "velocity" else self.shapes
-        values = {n: jax.ShapeDtypeStruct((*s, *POINTS), dtype) for n, s in shapes.items()}
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        points = self.grid.seen([jax.ShapeDtypeStruct(shape, dtype) for shape in axes])
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        values = traced_values(shapes, dtype)
+        axes, time = traced_points(dtype)
+        points = self.grid.seen(axes)
         traced = jax.make_jaxpr(lambda *a: self.coefficient(name, *a))(values, points, time)
         if name in self._functions:
             self._functions[name].check_pointwise(traced, "it works point by point")
