@@ -151,6 +151,14 @@ def _check_declaration(kind: object, path: Path, name: str) -> None:
         )
 
 
+def _fits(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can be broadcast to the `full` one."""
+    try:
+        return np.broadcast_shapes(shape, full) == full
+    except ValueError:
+        return False
+
+
 class _Check:
     """Traces the methods of an equation, without a device, and refuses an equation that a run could
     not compute."""
@@ -230,9 +238,7 @@ class _Check:
         seen = self._transform.physical.seen_part
         every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
         for leaf in every:
-            try:
-                np.broadcast_shapes(leaf.shape[-3:], POINTS)
-            except ValueError:
+            if not _fits(leaf.shape[-3:], POINTS):
                 self._refuse(
                     method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}"
                 )
@@ -260,11 +266,7 @@ class _Check:
             if name not in shapes:
                 self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
             full = (*shapes[name], *self._layout.shape)
-            try:
-                fits = np.broadcast_shapes(value.shape, full) == full
-            except ValueError:
-                fits = False
-            if not fits:
+            if not _fits(value.shape, full):
                 shape, needed = map(self._layout.seen_part, (value.shape, full))
                 self._refuse(
                     method, f"{name} has shape {shape}, which does not fit the field's {needed}"
@@ -284,11 +286,7 @@ class _Check:
                 problem = "have different components; evolve these as scalars"
                 self._refuse("waves", f"{one} and {other} {problem}")
             full = self._layout.shape
-            try:
-                fits = np.broadcast_shapes(jnp.shape(factor), full) == full
-            except ValueError:
-                fits = False
-            if not fits:
+            if not _fits(jnp.shape(factor), full):
                 shape = self._layout.seen_part(jnp.shape(factor))
                 self._refuse("waves", f"{pair} has shape {shape}; one number a mode is needed")
         if terms and isinstance(self._model, SplitEquation):
