@@ -4,6 +4,8 @@ The projection removes gradients, so both give the same tendency if products are
 errors. A form states the evolved fields that it uses, the further fields whose values it needs, its
 products at a point, and the force that it computes from the coefficients of the products."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
@@ -39,6 +41,16 @@ def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]
         row = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))
         rows.append(sum(q * part for q, part in row if part is not None))
     return 1j * jnp.stack(rows)
+
+
+def strain_rate(
+    layout: Layout, u: SpectralVector, pairs: Sequence[tuple[int, int]] | None = None
+) -> Complex[Array, "pair ka kb kc"]:
+    """S_ij = (du_i/dx_j + du_j/dx_i) / 2 of these pairs of axes, by default xx, yy, zz, xy, xz, yz;
+    in a plane xx, yy, xy."""
+    k = wavenumbers(layout, u.real.dtype)
+    pairs = pairs or symmetric_pairs(len(k))
+    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
 
 
 class Momentum:

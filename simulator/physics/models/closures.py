@@ -20,7 +20,12 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
+from simulator.physics.models.advection import (
+    divergence_of_stress,
+    strain_rate,
+    stress_pairs,
+    stress_without_trace,
+)
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, FieldSpec, constant
 from simulator.physics.models.passive_scalars import TransportedScalar
@@ -233,10 +238,7 @@ class Smagorinsky(StressClosure):
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
-        k = layout.wavenumbers(velocity.real.dtype)
-        u = velocity
-        pairs = ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
-        return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
+        return {"strain": strain_rate(layout, velocity, stress_pairs(3))}
 
     def _viscosity(self, values: PointValues) -> jax.Array:
         return self._length**2 * _size(values["strain"])

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError
-from simulator.physics.models.advection import stress_pairs
+from simulator.physics.models.advection import strain_rate, stress_pairs
 from simulator.physics.models.closures import diffusive_rate
 from simulator.physics.models.fields import Fields, constant
 from simulator.physics.terms.formula import Formula, formula_value
@@ -20,7 +20,7 @@ from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermS
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
-from simulator.spectral.operators import gradient, wavenumbers
+from simulator.spectral.operators import gradient
 
 
 class PythonCoefficientSettings(Settings):
@@ -106,9 +106,7 @@ class Viscosity(Term):
         for name in self.settings.coefficients:
             if name == "velocity":
                 u = fields[name]
-                k = wavenumbers(layout, u.real.dtype)
-                pairs = stress_pairs(len(k))
-                inputs["strain"] = 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
+                inputs["strain"] = strain_rate(layout, u, stress_pairs(len(u)))
             else:
                 inputs[f"gradient/{name}"] = gradient(layout, fields[name])
         return inputs

@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models.advection import Rotational
+from simulator.physics.models.advection import Rotational, strain_rate
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Observable
-from simulator.spectral import Layout, Local, Points, Transform, arrays, operators
+from simulator.spectral import Local, Points, Transform, arrays, operators
 from simulator.spectral.transform import Tree
 
 
@@ -87,9 +86,8 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
     def parts(fields: Fields) -> tuple[jax.Array, jax.Array]:
         layout = transform.layout
         u = fields["velocity"]
-        return transform.inverse(strain_rate(layout, u)), transform.inverse(
-            operators.curl(layout, u)
-        )
+        inverse = transform.inverse
+        return inverse(strain_rate(layout, u)), inverse(operators.curl(layout, u))
 
     def q(fields: Fields) -> jax.Array:
         s, w = parts(fields)
@@ -135,13 +133,3 @@ def curl_fields(
     if transform.grid.planar:
         return [curl_itself]
     return [curl_itself, DerivedField(size, specs.magnitude(values))]
-
-
-def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:
-    """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx,
-    yy, xy."""
-    k = operators.wavenumbers(layout, velocity.real.dtype)
-    u = velocity
-    return 0.5j * jnp.stack(
-        [k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))]
-    )
