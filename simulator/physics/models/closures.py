@@ -27,7 +27,7 @@ from simulator.physics.models.advection import (
     stress_without_trace,
 )
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import Fields, FieldSpec, constant
+from simulator.physics.models.fields import Fields, FieldSpec, constant, products_of
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.user_function import UserFiles, UserFunction, traced_values
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
@@ -302,12 +302,12 @@ class DynamicSmagorinsky(Smagorinsky):
         strain = super().stress_inputs(layout, velocity)["strain"]
         dtype = velocity.real.dtype
 
-        def products(values: PointValues, points: Points, parameters: Tree) -> Local:
+        def products(values: PointValues) -> PointValues:
             s = values["strain"]
-            return Local({"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s})
+            return {"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s}
 
         def coefficients(u: SpectralVector, s: jax.Array) -> Fields:
-            return self.transform.evaluate({"velocity": u, "strain": s}, products).products
+            return products_of(self.transform, {"velocity": u, "strain": s}, products)
 
         kept = (layout.k_squared(dtype) <= (math.pi / (2 * self._width)) ** 2).astype(dtype)
         fine = coefficients(velocity, strain)

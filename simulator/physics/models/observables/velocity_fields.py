@@ -7,11 +7,10 @@ import jax.numpy as jnp
 
 from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational, strain_rate
-from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, products_of
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Observable
-from simulator.spectral import Local, Points, Transform, arrays, operators
-from simulator.spectral.transform import Tree
+from simulator.spectral import Transform, arrays, operators
 
 
 class VelocityFields(Observable[IncompressibleFlow]):
@@ -65,12 +64,12 @@ def pressure(model: IncompressibleFlow, fields: Fields) -> arrays.PhysicalScalar
     layout = transform.layout
     exact = Rotational(magnetic="magnetic" in fields)
 
-    def head(values: arrays.PointValues, points: Points, parameters: Tree) -> Local:
+    def head(values: arrays.PointValues) -> arrays.PointValues:
         kinetic = 0.5 * operators.squared(values["velocity"])
-        return Local({"force": exact.products(values)["force"], "kinetic": kinetic})
+        return {"force": exact.products(values)["force"], "kinetic": kinetic}
 
     inputs = {name: fields[name] for name in exact.fields} | exact.inputs(layout, fields)
-    products = transform.evaluate(inputs, head).products
+    products = products_of(transform, inputs, head)
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
     forced = operators.divergence(layout, products["force"] + model.body_force(fields))
