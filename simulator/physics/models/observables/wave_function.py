@@ -21,6 +21,7 @@ from simulator.spectral.arrays import (
     SpectralScalar,
     Spectrum,
 )
+from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, project, squared
 from simulator.spectral.transform import Tree
 
@@ -43,12 +44,7 @@ class WaveColumns(Observable[MatterWave]):
         values = squared(model.transform.inverse(psi))
         rho = model.real.forward(values)
         v = model.turn(values, row.time)
-        # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
-        waves = zip(
-            "xyz", model.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True
-        )
-        odd = (jnp.where(2 * abs(layout.integers(axis)) == n, 0, k) for axis, n, k in waves)
-        momentum = [model.hbar * layout.sum(k * squared(psi)) for k in odd]
+        momentum = _momentum(model, psi)
         place = center(model.real.layout, rho)
         drift = [p / layout.sum(squared(psi)) for p in momentum]
         evaluated = _measured(
@@ -87,6 +83,15 @@ class WaveColumns(Observable[MatterWave]):
         if model.background is not None:
             columns["scale_factor"] = a
         return columns | {"rate": model.spread(v)}
+
+
+def _momentum(model: MatterWave, psi: SpectralScalar) -> list[Number]:
+    """The box mean of rho v along x, y and z."""
+    layout = model.transform.layout
+    # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
+    waves = zip(AXES, model.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True)
+    odd = (jnp.where(2 * abs(layout.integers(axis)) == n, 0, k) for axis, n, k in waves)
+    return [model.hbar * layout.sum(k * squared(psi)) for k in odd]
 
 
 def _measured(
