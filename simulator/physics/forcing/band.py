@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import FieldForcing, FieldForcingSettings
 from simulator.physics.initial.initial import StartFiles
+from simulator.physics.initial.random import helical
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.damping import absent
 from simulator.physics.models.density import center_velocity
@@ -239,10 +240,8 @@ class OrnsteinUhlenbeck(BandForcing):
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         solenoidal = b - compressive
         if not absent(helicity):
-            plus = (1 + helicity) ** 0.5
-            minus = (1 - helicity) ** 0.5
             curl = 1j * jnp.cross(self._direction, b)
-            solenoidal = ((plus + minus) * solenoidal + (plus - minus) * curl) / 2
+            solenoidal = helical(solenoidal, curl, helicity)
         return weight * solenoidal + (1 - weight) * compressive
 
 

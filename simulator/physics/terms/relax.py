@@ -33,6 +33,7 @@ from simulator.physics.terms.shapes import (
     ShapeSettings,
     SphereSettings,
     UnionSettings,
+    extents_of,
     from_nearest,
 )
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
@@ -215,8 +216,8 @@ class Relax(Term):
         if not isinstance(mask, PythonMaskSettings):
             return mask.chi(self.grid, points, time)
         function = replace(self._functions["mask"], parameters=mask.parameters)
-        shape = np.broadcast_shapes(*(p.shape for p in points))
-        return function.values(function(*points, time), (), shape, self.transform.dtype)
+        value = function(*points, time)
+        return function.values(value, (), extents_of(points), self.transform.dtype)
 
     def target(
         self, name: str, inputs: PointValues, points: Coordinates, time: Number
@@ -227,9 +228,9 @@ class Relax(Term):
         count = lead[0] if lead else 1
         if isinstance(target, PythonTargetSettings):
             function = replace(self._functions[name], parameters=target.parameters)
-            shape = np.broadcast_shapes(*(p.shape for p in points))
             value = function(*points, time)
-            value = function.values(value, lead, shape, self.transform.value_dtype)
+            dtype = self.transform.value_dtype
+            value = function.values(value, lead, extents_of(points), dtype)
             return list(value) if lead else [value]
         if isinstance(target, str) and target == BODY:
             return self.settings.mask.velocity(self.grid, points, time)

@@ -34,6 +34,11 @@ Place = Annotated[
 ]
 
 
+def extents_of(points: Coordinates) -> tuple[int, ...]:
+    """The extents of the block of points that the coordinates span."""
+    return np.broadcast_shapes(*(x.shape for x in points))
+
+
 def step_down(distance: jax.Array, width: Number | float) -> jax.Array:
     """chi of the distance from the surface."""
     s = jnp.clip(0.5 - distance / width, 0, 1)
@@ -90,7 +95,7 @@ class ShapeSettings(Settings):
         near = self.near(grid, points, time)
         if near is None:
             return step_down(self.distance(grid, points, time), width)
-        shape = np.broadcast_shapes(*(x.shape for x in points))
+        shape = extents_of(points)
 
         def inside() -> jax.Array:
             return jnp.broadcast_to(step_down(self.distance(grid, points, time), width), shape)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError
@@ -15,7 +14,7 @@ from simulator.physics.models.advection import strain_rate, stress_pairs
 from simulator.physics.models.closures import diffusive_rate
 from simulator.physics.models.fields import Fields, constant
 from simulator.physics.terms.formula import Formula, formula_value
-from simulator.physics.terms.shapes import Coordinates
+from simulator.physics.terms.shapes import Coordinates, extents_of
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import PythonFile, Settings
@@ -97,8 +96,7 @@ class Viscosity(Term):
                 raise UserError(f"coefficients.{name}: {error}") from None
         function = replace(self._functions[name], parameters=coefficient.parameters)
         value = function(dict(values), tuple(points), time)
-        shape = np.broadcast_shapes(*(p.shape for p in points))
-        return function.values(value, (), shape, dtype)
+        return function.values(value, (), extents_of(points), dtype)
 
     def inputs(self, fields: Fields, time: Number) -> Fields:
         inputs = {}
