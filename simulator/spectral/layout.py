@@ -7,7 +7,8 @@ broadcast against a spectral array, whatever the order of its axes."""
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import Any
 
 import jax
@@ -370,6 +371,12 @@ class Layout(Arrangement):
     def zero(self) -> Bool[Array, "ka kb kc"]:
         """True at k = 0."""
         return (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
+
+    @property
+    def nyquist(self) -> Bool[Array, "ka kb kc"]:
+        """True at the modes of Nyquist planes, which stand for two signs of k."""
+        axes = zip(AXES, self.grid.shape, strict=True)
+        return reduce(or_, (2 * abs(self.integers(axis)) == n for axis, n in axes))
 
     # ---- shells
     # ------------------------------------------------------------------------------------------

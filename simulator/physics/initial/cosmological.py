@@ -212,10 +212,7 @@ class Cosmological(Initial):
     def _variance(self, layout: Layout, power: Power) -> OfModes:
         """<|delta|^2> at D = 1; zero on Nyquist planes, where a mode has no phase."""
         k = jnp.sqrt(layout.k_squared())
-        inside = jnp.ones((1, 1, 1), bool)
-        for axis, n in zip("xyz", layout.grid.shape, strict=True):
-            inside = inside & (2 * abs(layout.integers(axis)) < n)
-        usable = inside & (k > 0) & layout.mask
+        usable = ~layout.nyquist & (k > 0) & layout.mask
         # Where P is not used, neither P nor its slopes may be infinite, as k^index is at k = 0.
         return jnp.where(usable, power(jnp.where(usable, k, 1)), 0) / layout.grid.volume
 
