@@ -71,12 +71,12 @@ class Momentum:
 
     def products(self, values: PointValues) -> PointValues:
         """Products of values at a point, by name."""
-        raise TypeError(f"{type(self).__name__} does not define products")
+        raise NotImplementedError
 
     def force(self, layout: Layout, products: Fields) -> SpectralVector:
         """The force, up to a gradient, from the coefficients of the products, to which a closure
         may have added a `stress`."""
-        raise TypeError(f"{type(self).__name__} does not define force")
+        raise NotImplementedError
 
 
 class BasdevantStress(Momentum):

@@ -93,7 +93,7 @@ class Component:
     def source(self, fields: MatterFields) -> tuple[PhysicalScalar, Any]:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can
         use."""
-        raise TypeError(f"{type(self).__name__} does not define source")
+        raise NotImplementedError
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
         """The coefficients of the density without the window with which its mass is assigned to the
@@ -114,7 +114,7 @@ class Component:
         """The fields after an acceleration by the potential for `duration`, while nothing moves;
         and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
         taken."""
-        raise TypeError(f"{type(self).__name__} does not define kick")
+        raise NotImplementedError
 
     def rate(
         self,
@@ -125,18 +125,18 @@ class Component:
         time: Number,
     ) -> Number:
         """The rate of a kick of these fields; `work` is from `source`, `row` from `diagnostics`."""
-        raise TypeError(f"{type(self).__name__} does not define rate")
+        raise NotImplementedError
 
     def drift(self, fields: MatterFields, duration: Number) -> Any:
         """The fields after `duration` without the potential, with an accuracy of at least second
         order."""
-        raise TypeError(f"{type(self).__name__} does not define drift")
+        raise NotImplementedError
 
     def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         """Columns of diagnostics, among them `energy` (box mean, without gravity),
         `kinetic_energy`, `mass`, `max_density` and `mean_momentum_x`, `mean_momentum_y`,
         `mean_momentum_z`."""
-        raise TypeError(f"{type(self).__name__} does not define diagnostics")
+        raise NotImplementedError
 
     def spectra(self, fields: MatterFields) -> dict[str, Spectrum]:
         """Shell spectra by name, on shells of the grid's width; their number may differ from the
