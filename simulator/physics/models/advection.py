@@ -1,8 +1,8 @@
 """Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
 
 The projection removes gradients, so both give the same tendency if products are free of aliasing
-errors. A form states the evolved fields that it uses, the further fields whose values it needs, its
-products at a point, and the force that it computes from the coefficients of the products."""
+errors. A form states the further fields whose values it needs, its products at a point, and the
+force that it computes from the coefficients of the products."""
 
 from collections.abc import Sequence
 
@@ -59,11 +59,6 @@ class Momentum:
 
     def __init__(self, magnetic: bool = False):
         self.magnetic = magnetic
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The evolved fields whose values `products` uses."""
-        return ("velocity", "magnetic") if self.magnetic else ("velocity",)
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values `products` uses."""

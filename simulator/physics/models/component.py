@@ -71,8 +71,8 @@ class Gravity:
     """The gravity that all components of a composite share."""
 
     constant: float  # G, length^3 / (mass time^2).
-    cosmology: CosmologySettings | None = None  # The expanding background; None: a static box.
-    units: UnitsName = "dimensionless"
+    cosmology: CosmologySettings | None  # The expanding background; None: a static box.
+    units: UnitsName
 
 
 Work = jax.Array | None

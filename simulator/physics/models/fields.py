@@ -81,8 +81,6 @@ class FieldSpec:
     solenoidal: bool = False  # The field is kept free of divergence.
     complex: bool = False  # The values on the grid are complex.
     units: str = ""  # Of length, time and mass, e.g. "length/time"; empty if the user defines them.
-    # The transform of an evolved field, if it is not the model's.
-    transform: Transform | None = None
     axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
     @property

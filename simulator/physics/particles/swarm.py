@@ -61,7 +61,6 @@ class SpeciesRun:
     species: Species
     sampler: Sampler
     stored: StoredParticles | None  # The file from which the species starts, if there is one.
-    count: int
 
 
 class Swarm:
@@ -105,7 +104,7 @@ class Swarm:
             settings.name, species.records, count, self.domain
         )
         sampler = Sampler(self.flow.transform, settings.interpolation)
-        self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
+        self.kinds[settings.name] = SpeciesRun(species, sampler, stored)
         if settings.stops_at is not None:
             self._bodies[settings.name] = self._body(settings.stops_at)
 

@@ -62,13 +62,15 @@ def pressure(model: IncompressibleFlow, fields: Fields) -> arrays.PhysicalScalar
     """The values of the pressure."""
     transform = model.transform
     layout = transform.layout
-    exact = Rotational(magnetic="magnetic" in fields)
+    magnetic = "magnetic" in fields
+    exact = Rotational(magnetic)
+    names = ("velocity", "magnetic") if magnetic else ("velocity",)
 
     def head(values: arrays.PointValues) -> arrays.PointValues:
         kinetic = 0.5 * operators.squared(values["velocity"])
         return {"force": exact.products(values)["force"], "kinetic": kinetic}
 
-    inputs = {name: fields[name] for name in exact.fields} | exact.inputs(layout, fields)
+    inputs = {name: fields[name] for name in names} | exact.inputs(layout, fields)
     products = products_of(transform, inputs, head)
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
