@@ -271,11 +271,6 @@ class Background:
         time = self._inverse(self._table[0], self._rate, math.log(a), jnp if self.traced else np)
         return time if self.traced else float(time)
 
-    @property
-    def last_time(self) -> float:
-        """The supercomoving time at the end of the table."""
-        return float(self._table[1][-1])
-
     @cached_property
     def _rate(self) -> Any:
         """du/d tau = a^2 H at the points of the table."""

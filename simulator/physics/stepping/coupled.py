@@ -60,11 +60,6 @@ class SmallMatrix:
         entries = (e if i % diagonal else e + number for i, e in enumerate(self.entries))
         return SmallMatrix(tuple(entries))
 
-    def times(self, values: Sequence[Any]) -> list[Any]:
-        """The product with a vector, whose components are arrays over the modes."""
-        indices = range(self.size)
-        return [reduce(add, (self[i, j] * values[j] for j in indices)) for i in indices]
-
 
 MatrixFunction = Callable[[SmallMatrix], tuple[SmallMatrix, ...]]
 """Functions of L dt, e.g. `exponential` alone."""
