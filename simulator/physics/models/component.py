@@ -125,7 +125,7 @@ class Component:
         time: Number,
     ) -> Number:
         """The rate of a kick of these fields; `work` is from `source`, `row` from `diagnostics`."""
-        raise NotImplementedError
+        return row["rate"].astype(jnp.float64) + potential.fall
 
     def drift(self, fields: MatterFields, duration: Number) -> Any:
         """The fields after `duration` without the potential, with an accuracy of at least second
@@ -135,7 +135,7 @@ class Component:
     def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         """Columns of diagnostics, among them `energy` (box mean, without gravity),
         `kinetic_energy`, `mass`, `max_density` and `mean_momentum_x`, `mean_momentum_y`,
-        `mean_momentum_z`."""
+        `mean_momentum_z`; and the `rate` (1/time) that limits dt without the potential."""
         raise NotImplementedError
 
     def spectra(self, fields: MatterFields) -> dict[str, Spectrum]:
@@ -267,16 +267,6 @@ class GasComponent(FieldComponent):
             + potential.fall
         )
         return new, jax.lax.stop_gradient(rate)
-
-    def rate(
-        self,
-        fields: MatterFields,
-        work: Work,
-        row: Mapping[str, Number],
-        potential: Potential,
-        time: Number,
-    ) -> jax.Array:
-        return row["rate"].astype(jnp.float64) + potential.fall
 
     def drift(self, fields: MatterFields, duration: Number) -> Fields:
         def N(u: Evolved, t: Number) -> Evolved:
