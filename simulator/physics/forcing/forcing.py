@@ -19,13 +19,13 @@ from simulator.physics.initial.vortices import (
     taylor_green,
 )
 from simulator.physics.models import Equation, Fields
+from simulator.physics.models.tendency import solenoidal_rates
 from simulator.physics.names import is_word, naming
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local
 from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
-from simulator.spectral.operators import project
 
 _ForceName = Annotated[str, naming("a column; take a word, e.g. large_scales", is_word)]
 
@@ -158,11 +158,7 @@ class PythonForcing(Forcing):
         accelerations = self.transform.evaluate(
             {"some": some}, force, (time, self._varied)
         ).products
-        layout = self.transform.layout
-        return {
-            n: project(layout, f) if n in self.model.solenoidal else f
-            for n, f in accelerations.items()
-        }
+        return solenoidal_rates(self.model, accelerations)
 
 
 class EquationForcing(Forcing):
@@ -174,9 +170,8 @@ class EquationForcing(Forcing):
         forces = {}
         for name, force in model.forcing(fields, time).items():
             shape = (*model.accelerated[name], *layout.shape)
-            full = jnp.broadcast_to(jnp.asarray(force, self.transform.complex_dtype), shape)
-            forces[name] = model.project(full) if name in model.solenoidal else full
-        return forces
+            forces[name] = jnp.broadcast_to(jnp.asarray(force, self.transform.complex_dtype), shape)
+        return solenoidal_rates(model, forces)
 
 
 class _Steady(FieldForcing):
