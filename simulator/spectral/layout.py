@@ -29,6 +29,7 @@ from simulator.spectral.arrays import (
     PhysicalField,
     SpectralField,
     Spectrum,
+    quotient,
     root,
 )
 from simulator.spectral.grid import AXES, Grid, shell_at
@@ -300,8 +301,7 @@ class Layout(Arrangement):
 
     def inverse_k_squared(self, dtype: DTypeLike = jnp.float64) -> OfModes:
         """1 / |k|^2, and 0 at k = 0."""
-        k2 = self.k_squared(dtype)
-        return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
+        return quotient(1, self.k_squared(dtype))
 
     @property
     def mask(self) -> Bool[Array, "#ka #kb #kc"]:

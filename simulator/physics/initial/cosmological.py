@@ -20,7 +20,7 @@ from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import OfModes, SpectralScalar, holds, root
+from simulator.spectral.arrays import OfModes, SpectralScalar, holds, quotient, root
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, solve_poisson, translate
 from simulator.spectral.random import gaussian
@@ -144,9 +144,7 @@ class Cosmological(Initial):
         def build():
             delta = growth * self._contrast(layout, power)
             k = jnp.sqrt(layout.k_squared())
-            velocity_phase = (
-                speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
-            )
+            velocity_phase = speed / wave.hbar * quotient(1, k**2) * delta
             kind = transform.complex_dtype
             contrast, phase = (
                 wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)

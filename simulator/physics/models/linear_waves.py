@@ -33,7 +33,7 @@ from simulator.physics.stepping.coupled import (
 )
 from simulator.physics.stepping.evolved import Evolved, once
 from simulator.spectral import Layout
-from simulator.spectral.arrays import Number, OverModes, root
+from simulator.spectral.arrays import Number, OverModes, quotient, root
 from simulator.spectral.operators import cross, wavenumbers
 
 CoupledTerms = Mapping[tuple[str, str], OverModes]
@@ -362,7 +362,7 @@ def _precessing(
     mean = (turn + hall) / 2
     half = (turn - hall) / 2
     omega = root(half * half + a * a)
-    inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
+    inverse = quotient(1, omega)
     above, below = (function(SmallMatrix((_complex(damping, mean + s * omega),))) for s in (1, -1))
     matrices = []
     for f, g in zip(above, below, strict=True):

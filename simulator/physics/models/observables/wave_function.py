@@ -20,6 +20,7 @@ from simulator.spectral.arrays import (
     PointValues,
     SpectralScalar,
     Spectrum,
+    quotient,
 )
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, project, squared
@@ -114,8 +115,7 @@ def _measured(
         wave = values["psi"]
         density = squared(wave)
         slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
-        empty = density <= 0
-        quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
+        quantum = quotient(squared(slope), density)
         means = {"density": density, "quantum": quantum, "square": density**2}
         place, drift = parameters
         away = from_center(model.transform.grid, points, place)
@@ -189,11 +189,7 @@ class WaveSpectra(Observable[MatterWave]):
         real = model.real
         both = fields["psi"], gradient(model.transform.layout, fields["psi"])
         wave, slope = map(model.transform.inverse, both)
-        modulus = jnp.sqrt(squared(wave))
-        empty = modulus <= 0
-        rate = jnp.where(
-            empty, 0, model.hbar * jnp.conj(wave) * slope / jnp.where(empty, 1, modulus)
-        )
+        rate = quotient(model.hbar * jnp.conj(wave) * slope, jnp.sqrt(squared(wave)))
         flow = real.forward(rate.imag)
         quantum = real.forward(rate.real)
         solenoidal = project(real.layout, flow)
@@ -215,11 +211,7 @@ class WaveFields(Observable[MatterWave]):
             psi = fields["psi"]
             wave = inverse(psi)
             slope = inverse(gradient(model.transform.layout, psi))
-            rho = squared(wave)
-            empty = rho <= 0
-            return jnp.where(
-                empty, 0, model.hbar * (jnp.conj(wave) * slope).imag / jnp.where(empty, 1, rho)
-            )
+            return quotient(model.hbar * (jnp.conj(wave) * slope).imag, squared(wave))
 
         def potential(fields: Fields) -> jax.Array:
             return model.real.inverse(model.potential(model.real.forward(density(fields))))
