@@ -158,11 +158,8 @@ class UserFunction:
         raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
 
 
-POINTS = (
-    101,
-    103,
-    107,
-)  # Extents of a block that no other axis has, which identify axes of points.
+POINTS = (101, 103, 107)
+"""Extents of a block that no other axis has, which identify axes of points."""
 
 
 def traced_values(
@@ -179,14 +176,8 @@ def traced_points(dtype: DTypeLike) -> tuple[list[jax.ShapeDtypeStruct], jax.Sha
     return axes, jax.ShapeDtypeStruct((), jnp.float64)
 
 
-_ALONG = {
-    "rev": "dimensions",
-    "sort": "dimension",
-    "cumsum": "axis",
-    "cumprod": "axis",
-    "cummax": "axis",
-}
-_ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
+_RUNNING = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+_ALONG = {"rev": "dimensions", "sort": "dimension", **dict.fromkeys(_RUNNING, "axis")}
 """Operations that keep the shape, with the parameter that names the axes along which they mix
 values."""
 

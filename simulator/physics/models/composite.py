@@ -163,7 +163,7 @@ class Composite(Mixture):
         return {spec.name: fields[f"{name}_{spec.name}"] for spec in part.fields}
 
     def drift(self, fields: MatterFields, duration: Number) -> Any:
-        def act(name: str, matter: Any) -> Any:
+        def act(name: str, matter: MatterFields) -> dict[str, Any]:
             return self.parts[name].drift(matter, duration)
 
         moved = self._in_turn(fields, act, lambda new: new[PARTICLES].records["velocity"])
@@ -195,7 +195,7 @@ class Composite(Mixture):
     def forces(self, fields: MatterFields, time: Number | None) -> Matter:
         moment = self.moment(fields, time)
 
-        def act(name: str, matter: Any) -> Any:
+        def act(name: str, matter: MatterFields) -> Any:
             return self.parts[name].pulled(matter, moment.works[name], moment.potential)
 
         return moment._replace(works=self._in_turn(fields, act, lambda work: work))
@@ -219,14 +219,13 @@ class Composite(Mixture):
             kicked, _ = self.kicked(fields, forces, time, kick)
             return kicked, self.drift(kicked, drift)
 
-        def act(name: str, matter: Any) -> Any:
+        def act(name: str, matter: MatterFields) -> tuple[Any, ParticleSet]:
             return self.parts[name].leap(matter[PARTICLES], forces.works[name], kick, drift)
 
         pairs = self._in_turn(fields, act, lambda pair: pair[1].records["velocity"])
-        new = {name: pair[1] for name, pair in pairs.items()} | self._accounted(
-            fields, forces, time
-        )
-        return {name: pair[0] for name, pair in pairs.items()}, new
+        old = {name: before for name, (before, _) in pairs.items()}
+        new = {name: after for name, (_, after) in pairs.items()}
+        return old, new | self._accounted(fields, forces, time)
 
     def _accounted(self, fields: MatterFields, forces: Matter, time: Number) -> dict[str, Any]:
         """The entry `EXPECTED` of the fields, if there is one, after a kick."""
@@ -238,7 +237,7 @@ class Composite(Mixture):
     def _in_turn(
         self,
         fields: MatterFields,
-        act: Callable[[str, Any], _Result],
+        act: Callable[[str, MatterFields], _Result],
         last_of: Callable[[_Result], jax.Array],
     ) -> dict[str, _Result]:
         """The results of `act(name, fields of the component)` by name. The particles of one
@@ -263,7 +262,7 @@ class Composite(Mixture):
         """The density of every component on the grid, and the intermediate results that its kick
         can use."""
 
-        def act(name: str, matter: Any) -> tuple[PhysicalScalar, Any]:
+        def act(name: str, matter: MatterFields) -> tuple[PhysicalScalar, Any]:
             return self.parts[name].source(matter)
 
         sources = self._in_turn(fields, act, lambda source: source[0])
