@@ -310,27 +310,18 @@ class Swarm:
         last = [*computed, *((array, None) for array in arrays)]
         for name, kind in self.kinds.items():
             before = sets[name]
-            valid = sets[name].valid
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
-            old = before.records["position"]
-            path = before.records["displacement"]
             lazy = isinstance(new["position"], Combination)
             waits = before.count if lazy else new["position"]
             for array, place in last:
                 waits = self.domain.after(waits, array, place)
             lost = None
             if lazy:
-                arguments = waits, path, old, new["position"]
-                position, path, lost = self.domain.on_devices(
-                    partial(advanced, self.domain.threads, self.domain.box), *arguments
-                )
-                kept = {"position": position, "displacement": path}
+                kept, lost = self._combined(before, new["position"], waits)
             else:
-                new |= {
-                    "displacement": path + (waits - old),
-                    "position": self.domain.wrapped(waits),
-                }
-                kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
+                path = before.records["displacement"] + (waits - before.records["position"])
+                new |= {"displacement": path, "position": self.domain.wrapped(waits)}
+                kept = {r: jnp.where(before.valid, a, 0) for r, a in new.items()}
             new_set = settled(before.with_records(kept), self.domain)
             after[name] = in_cell_order(new_set, self.domain, step % SORT_EVERY == 0)
             last = [(after[name].needed, None)]
@@ -341,3 +332,14 @@ class Swarm:
             for record in kind.species.advanced:
                 finite &= jnp.isfinite(after[name].records[record]).all()
         return after, finite
+
+    def _combined(
+        self, before: ParticleSet, position: Combination, count: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Positions and displacements, which native code computes from a combination of old
+        positions and rates, and the number of particles that each device has lost."""
+        local = partial(advanced, self.domain.threads, self.domain.box)
+        records = before.records
+        arguments = count, records["displacement"], records["position"], position
+        moved, path, lost = self.domain.on_devices(local, *arguments)
+        return {"position": moved, "displacement": path}, lost
