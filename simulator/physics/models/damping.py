@@ -79,17 +79,16 @@ class Drag:
 def diffusive_terms(
     coefficient: float | jax.Array, hyper: HyperdiffusionSettings | None
 ) -> DampingTerms:
-    """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
-    first: DampingTerms = [(1, coefficient)]
+    """Viscosity and hyperviscosity, or resistivity and hyperresistivity, without those that are 0."""
+    first: DampingTerms = [] if absent(coefficient) else [(1, coefficient)]
     return first if hyper is None else [*first, (hyper.order, hyper.coefficient)]
 
 
 def damping_rate(layout: Layout, terms: DampingTerms, dtype: jnp.dtype) -> OfModes:
     """The rate (1/time) at which `terms` damp each mode."""
     k2 = layout.k_squared()
-    (_, first), *hyper = terms
-    rate = first * k2
-    for order, coefficient in hyper:
+    rate = jnp.zeros((1, 1, 1))
+    for order, coefficient in terms:
         rate = rate + coefficient * k2**order
     return jnp.minimum(rate, LARGEST).astype(dtype)
 

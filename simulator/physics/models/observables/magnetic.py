@@ -157,10 +157,9 @@ def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns
         "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
     }
     terms = diffusive_terms(model.resistivity, model.settings.hyperresistivity)
-    present = [(n, eta) for n, eta in terms if not absent(eta)]
     # With a closure the cascade ends at scales below the grid.
-    if present and not model.kinematic and model.closure is None:
-        scale = dissipation_scale(present, ohmic)
+    if terms and not model.kinematic and model.closure is None:
+        scale = dissipation_scale(terms, ohmic)
         scales["resistive_scale"] = scale
         scales["k_max_resistive"] = model.transform.grid.largest_wavenumber * scale
     return scales
