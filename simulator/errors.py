@@ -3,7 +3,8 @@
 Any other exception that escapes is a bug in this program and keeps its traceback."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 def printable(text: str) -> str:
@@ -26,6 +27,16 @@ class _OneLineEach(Exception):
 class UserError(_OneLineEach):
     """The user made a mistake. Each line of the message names the place and the cure; the exit code
     is 2."""
+
+
+@contextmanager
+def prefixed(key: str, end: str = ".") -> Iterator[None]:
+    """Adds the key of the block to errors `KEY: MESSAGE` about a key in it; with `end` ": " to
+    errors that name no key."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{key}{end}{error}") from None
 
 
 class RunFailure(_OneLineEach):

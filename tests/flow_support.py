@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from simulator import Simulation
 from simulator.config import run_config_class
@@ -62,6 +63,14 @@ def measured(simulation: Simulation, state: State | None = None) -> dict[str, fl
     """The row of diagnostics.csv for a state, by default that of the simulation."""
     row = simulation.diagnostics(simulation.state if state is None else state)
     return {name: float(value) for name, value in row.items()}
+
+
+def assert_slopes(gradient: Any, numbers: dict[str, float], h: float) -> None:
+    """The slopes by numbers are those of central differences with the step `h`."""
+    _, slopes = gradient(numbers)
+    for key, value in numbers.items():
+        ahead, behind = (float(gradient.value({**numbers, key: value + s})) for s in (h, -h))
+        assert float(slopes[key]) == pytest.approx((ahead - behind) / (2 * h), rel=1e-6), key
 
 
 def values(simulation: Simulation, state: State) -> np.ndarray:

@@ -262,13 +262,12 @@ class StoredFields:
         mode."""
         layout = transform.layout
         components = self.components[name]
-        kind = np.result_type(transform.dtype, np.complex64)
         if self._modes:
-            like = jax.ShapeDtypeStruct((*components, *layout.shape), kind)
+            like = jax.ShapeDtypeStruct((*components, *layout.shape), transform.complex_dtype)
             field = restored_field(self._snapshot, name, like, layout)
             return jax.jit(lambda f: jnp.where(layout.mask, f, 0))(field)
         stored, to_modes, to_layout = _conversion(self.grid, transform)
-        dtype = transform.dtype if layout.real else kind
+        dtype = transform.value_dtype
         like = jax.ShapeDtypeStruct((*components, *stored.physical.shape), dtype)
         modes = to_modes(restored_field(self._snapshot, name, like, stored.physical))
         # The same parts on the same devices, expressed in the other mesh.

@@ -17,7 +17,7 @@ from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsup
 from simulator.measure.rows import binned
 from simulator.measure.transfer import check_flow
 from simulator.physics import models
-from simulator.physics.models.observables.velocity_fields import strain_rate
+from simulator.physics.models.advection import strain_rate
 from simulator.settings import Points, Ratio
 from simulator.spectral import Layout, operators
 from simulator.spectral.arrays import SpectralVector

@@ -158,19 +158,26 @@ class UserFunction:
         raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
 
 
-POINTS = (
-    101,
-    103,
-    107,
-)  # Extents of a block that no other axis has, which identify axes of points.
-_ALONG = {
-    "rev": "dimensions",
-    "sort": "dimension",
-    "cumsum": "axis",
-    "cumprod": "axis",
-    "cummax": "axis",
-}
-_ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
+POINTS = (101, 103, 107)
+"""Extents of a block that no other axis has, which identify axes of points."""
+
+
+def traced_values(
+    leads: Mapping[str, tuple[int, ...]], dtype: DTypeLike
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """Fields with these leading shapes on a block of `POINTS`, with which functions are traced."""
+    return {n: jax.ShapeDtypeStruct((*lead, *POINTS), dtype) for n, lead in leads.items()}
+
+
+def traced_points(dtype: DTypeLike) -> tuple[list[jax.ShapeDtypeStruct], jax.ShapeDtypeStruct]:
+    """The coordinates of the block along each axis, and the time."""
+    shapes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
+    axes = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    return axes, jax.ShapeDtypeStruct((), jnp.float64)
+
+
+_RUNNING = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+_ALONG = {"rev": "dimensions", "sort": "dimension", **dict.fromkeys(_RUNNING, "axis")}
 """Operations that keep the shape, with the parameter that names the axes along which they mix
 values."""
 

@@ -141,8 +141,7 @@ def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtype
     transform = part.transform
     forward = part.direction == "forward"
     source = transform.physical if forward else transform.layout
-    real = forward and transform.layout.real
-    kind = transform.dtype if real else jnp.result_type(transform.dtype, jnp.complex64)
+    kind = transform.value_dtype if forward else transform.complex_dtype
     argument = jax.ShapeDtypeStruct((part.given, *source.shape), kind, sharding=source.sharding(4))
 
     def spread(values: Values, points: Points, parameters: Values) -> Local:

@@ -209,8 +209,8 @@ class _InputsOnPaper(RunInputs):
 
 class _FieldsOnPaper(StoredFields):
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        kind = np.result_type(transform.dtype, np.complex64)
-        return jnp.zeros((*self.components[name], *transform.layout.shape), kind)
+        shape = (*self.components[name], *transform.layout.shape)
+        return jnp.zeros(shape, transform.complex_dtype)
 
 
 class _ArrayOnPaper(ArrayFile):

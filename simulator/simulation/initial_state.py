@@ -179,7 +179,7 @@ def with_swarm(state: State, sets: Sets, numbers: Numbers) -> State:
 
 def templates(model: Equation) -> dict[str, Any]:
     """Shapes and types of a model's spectral fields, and of the particles that are its matter."""
-    kind = np.result_type(model.transform.dtype, np.complex64)
+    kind = model.transform.complex_dtype
     fields = {
         name: jax.ShapeDtypeStruct((*lead, *model.transforms[name].layout.shape), kind)
         for name, lead in model.shapes.items()

@@ -95,6 +95,12 @@ def root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square)))
 
 
+def quotient(a: jax.Array | float, b: jax.Array) -> jax.Array:
+    """a / b, and 0 with the slope 0 where b is 0."""
+    zero = b == 0
+    return jnp.where(zero, 0, a / jnp.where(zero, 1, b))
+
+
 def holds(condition: Any) -> bool:
     """Whether a condition on values is met; True if a run is only checked, so that there are no
     values."""

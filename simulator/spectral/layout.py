@@ -7,7 +7,8 @@ broadcast against a spectral array, whatever the order of its axes."""
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from simulator.spectral.arrays import (
     PhysicalField,
     SpectralField,
     Spectrum,
+    quotient,
     root,
 )
 from simulator.spectral.grid import AXES, Grid, shell_at
@@ -299,8 +301,7 @@ class Layout(Arrangement):
 
     def inverse_k_squared(self, dtype: DTypeLike = jnp.float64) -> OfModes:
         """1 / |k|^2, and 0 at k = 0."""
-        k2 = self.k_squared(dtype)
-        return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
+        return quotient(1, self.k_squared(dtype))
 
     @property
     def mask(self) -> Bool[Array, "#ka #kb #kc"]:
@@ -370,6 +371,12 @@ class Layout(Arrangement):
     def zero(self) -> Bool[Array, "ka kb kc"]:
         """True at k = 0."""
         return (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
+
+    @property
+    def nyquist(self) -> Bool[Array, "ka kb kc"]:
+        """True at the modes of Nyquist planes, which stand for two signs of k."""
+        axes = zip(AXES, self.grid.shape, strict=True)
+        return reduce(or_, (2 * abs(self.integers(axis)) == n for axis, n in axes))
 
     # ---- shells
     # ------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from simulator.spectral.arrays import (
     SpectralField,
     SpectralScalar,
     SpectralVector,
+    quotient,
 )
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
@@ -112,8 +113,7 @@ def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
 def _inverse_square(k: Sequence[OverModes]) -> OverModes:
     """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure
     Nyquist modes."""
-    k2 = reduce(add, (q * q for q in k))
-    return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
+    return quotient(1, reduce(add, (q * q for q in k)))
 
 
 def inverse_curl(

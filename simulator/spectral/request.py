@@ -182,7 +182,7 @@ def _nonlinear_term(transform: Transform) -> Callable[[], float]:
         return transform.evaluate({"a": array, "b": 2 * array}, cross).products["c"]
 
     run.__name__ = f"term_{transform.name}"  # distinguishes programs in the compile cache
-    layout, dtype = transform.layout, np.result_type(transform.dtype, np.complex64)
+    layout, dtype = transform.layout, transform.complex_dtype
     array = random_array((3, *layout.shape), dtype, layout.sharding(4))
     array = jax.jit(lambda a: jnp.where(layout.mask, a, 0))(array)
     compiled = jax.jit(run).lower(array).compile()

@@ -103,15 +103,6 @@ class StagedTransform(Transform):
         # The stages of a step share one program.
         self._evaluation = lru_cache(maxsize=8)(self._make_evaluation)
 
-    @property
-    def complex_dtype(self) -> np.dtype:
-        return np.result_type(self.dtype, np.complex64)
-
-    @property
-    def value_dtype(self) -> np.dtype:
-        """Type of values on the grid."""
-        return self.dtype if self.layout.half else self.complex_dtype
-
     def _make_program(self, direction: str) -> Program:
         run = getattr(self._of_fields, direction)
         values = self._kept_spec if direction == "inverse_kept" else self.physical.spec_of(4)

@@ -79,6 +79,16 @@ class Transform(Protocol):
         None  # Of the values that `evaluate` keeps; None if it cannot keep values.
     )
 
+    @property
+    def complex_dtype(self) -> np.dtype:
+        """Type of coefficients."""
+        return np.result_type(self.dtype, np.complex64)
+
+    @property
+    def value_dtype(self) -> np.dtype:
+        """Type of values on the grid."""
+        return self.dtype if self.layout.real else self.complex_dtype
+
     def forward(self, values: Shaped[Array, "..."]) -> Complex[Array, "... ka kb kc"]:
         """The coefficients of the modes that are kept, from values (..., x, y, z), in two
         dimensions (..., x, y)."""

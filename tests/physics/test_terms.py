@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flow_support import compiled_step, flow, last, marched, measured, values
+from flow_support import assert_slopes, compiled_step, flow, last, marched, measured, values
 from numpy.testing import assert_allclose
 
 from simulator import Simulation, differentiate, load_config
@@ -364,17 +364,13 @@ def test_gradients_by_the_numbers_of_a_term_are_those_of_differences():
         return simulation.transform.layout.sum(weight * abs(state.fields["velocity"][0]) ** 2)
 
     gradient = differentiate(simulation, loss, steps=3, dt=0.05)
-    keys = {
+    numbers = {
         "terms.0.mask.radius": 1.1,
         "terms.0.mask.center.0": 2.0,
         "terms.0.target.velocity.0": 0.1,
         "terms.0.relaxation_time": 0.2,
     }
-    _, slopes = gradient(keys)
-    for key, value in keys.items():
-        h = 1e-5
-        ahead, behind = (float(gradient.value({**keys, key: value + s})) for s in (h, -h))
-        assert float(slopes[key]) == pytest.approx((ahead - behind) / (2 * h), rel=1e-6), key
+    assert_slopes(gradient, numbers, 1e-5)
 
 
 def test_the_gradient_of_a_drag_is_that_of_differences():
@@ -394,12 +390,7 @@ def test_the_gradient_of_a_drag_is_that_of_differences():
         return simulation.diagnostics(state)["drag_disc"]
 
     gradient = differentiate(simulation, drag, steps=4, dt=0.05)
-    keys = {"terms.0.mask.radius": 1.1, "terms.1.target.velocity.0": 1.0}
-    _, slopes = gradient(keys)
-    for key, value in keys.items():
-        h = 1e-4
-        ahead, behind = (float(gradient.value({**keys, key: value + s})) for s in (h, -h))
-        assert float(slopes[key]) == pytest.approx((ahead - behind) / (2 * h), rel=1e-6), key
+    assert_slopes(gradient, {"terms.0.mask.radius": 1.1, "terms.1.target.velocity.0": 1.0}, 1e-4)
 
 
 def test_dt_resolves_the_rate_of_a_term():

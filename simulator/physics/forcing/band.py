@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import FieldForcing, FieldForcingSettings
 from simulator.physics.initial.initial import StartFiles
+from simulator.physics.initial.random import helical
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.damping import absent
 from simulator.physics.models.density import center_velocity
@@ -202,7 +203,6 @@ class OrnsteinUhlenbeck(BandForcing):
             raise UserError(f"solenoidal_weight: {self.field} is a scalar; leave the key out")
         self.check_helicity()
         self._modes = band_modes(model.transform.grid, settings.band)
-        self._dtype = np.result_type(model.transform.dtype, np.complex64)
         k = self._modes * np.array(model.transform.grid.fundamental)
         k = np.stack(model.transform.grid.seen([*k.T]), 1)
         direction = k / np.linalg.norm(k, axis=1, keepdims=True)
@@ -230,7 +230,7 @@ class OrnsteinUhlenbeck(BandForcing):
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         b = memory["forcing"]
         f = self._amplitude * (b if self.components == 1 else self._directed(b))
-        force = embedded(self.transform.layout, self._modes, f).astype(self._dtype)
+        force = embedded(self.transform.layout, self._modes, f).astype(self.transform.complex_dtype)
         return self.accelerated(fields, force[0] if self.components == 1 else force)
 
     def _directed(self, b: Complex[Array, "mode d"]) -> Complex[Array, "mode d"]:
@@ -240,10 +240,8 @@ class OrnsteinUhlenbeck(BandForcing):
         compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
         solenoidal = b - compressive
         if not absent(helicity):
-            plus = (1 + helicity) ** 0.5
-            minus = (1 - helicity) ** 0.5
             curl = 1j * jnp.cross(self._direction, b)
-            solenoidal = ((plus + minus) * solenoidal + (plus - minus) * curl) / 2
+            solenoidal = helical(solenoidal, curl, helicity)
         return weight * solenoidal + (1 - weight) * compressive
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from simulator.errors import UserError, did_you_mean, shown
 from simulator.physics.initial.initial import StartFiles, three_dimensional
@@ -19,26 +19,22 @@ from simulator.physics.initial.vortices import (
     taylor_green,
 )
 from simulator.physics.models import Equation, Fields
-from simulator.physics.models.names import LONGEST_NAME
+from simulator.physics.models.tendency import solenoidal_rates
+from simulator.physics.names import is_word, naming
 from simulator.physics.user_function import UserFunction
 from simulator.settings import Points, PythonFile, Real, Settings
 from simulator.spectral import Local
 from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
-from simulator.spectral.operators import project
 
-
-def _force_name(name: str) -> str:
-    if not (name.isidentifier() and len(name) <= LONGEST_NAME):
-        raise ValueError(f"{shown(name)} cannot name a column; take a word, e.g. large_scales")
-    return name
+_ForceName = Annotated[str, naming("a column; take a word, e.g. large_scales", is_word)]
 
 
 class ForcingSettings(Settings):
     """Keys of every force."""
 
     kind: Any
-    name: Annotated[str, AfterValidator(_force_name)] | None = None
+    name: _ForceName | None = None
     """Name of the force in a list, whose power is the column power_NAME; by default its kind."""
 
 
@@ -76,7 +72,7 @@ class Forcing:
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         """Accelerations (field/time) by field; solenoidal for solenoidal fields."""
-        raise TypeError(f"{type(self).__name__} does not define acceleration")
+        raise NotImplementedError
 
 
 class FieldForcing(Forcing):
@@ -143,9 +139,8 @@ class PythonForcing(Forcing):
         function = replace(self._function, parameters={**self._function.parameters, **varied})
         accelerations = function(*self.transform.grid.seen(points), time)
         shape = np.broadcast_shapes(*(p.shape for p in points))
-        real = self.transform.dtype
-        dtype = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
         known = self.model.accelerated
+        dtype = self.transform.value_dtype
         return function.by_field(accelerations, known, shape, dtype, "accelerations")
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
@@ -163,11 +158,7 @@ class PythonForcing(Forcing):
         accelerations = self.transform.evaluate(
             {"some": some}, force, (time, self._varied)
         ).products
-        layout = self.transform.layout
-        return {
-            n: project(layout, f) if n in self.model.solenoidal else f
-            for n, f in accelerations.items()
-        }
+        return solenoidal_rates(self.model, accelerations)
 
 
 class EquationForcing(Forcing):
@@ -176,13 +167,11 @@ class EquationForcing(Forcing):
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         model = self.model
         layout = self.transform.layout
-        kind = jnp.result_type(self.transform.dtype, jnp.complex64)
         forces = {}
         for name, force in model.forcing(fields, time).items():
             shape = (*model.accelerated[name], *layout.shape)
-            full = jnp.broadcast_to(jnp.asarray(force, kind), shape)
-            forces[name] = model.project(full) if name in model.solenoidal else full
-        return forces
+            forces[name] = jnp.broadcast_to(jnp.asarray(force, self.transform.complex_dtype), shape)
+        return solenoidal_rates(model, forces)
 
 
 class _Steady(FieldForcing):
@@ -204,7 +193,7 @@ class _Steady(FieldForcing):
             )
 
     def _force(self, w: Waves) -> SpectralVector:
-        raise TypeError(f"{type(self).__name__} does not define _force")
+        raise NotImplementedError
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         force = self._force(Waves(self.transform.layout, self.transform.dtype))

@@ -20,7 +20,7 @@ from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import OfModes, SpectralScalar, holds, root
+from simulator.spectral.arrays import OfModes, SpectralScalar, holds, quotient, root
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, solve_poisson, translate
 from simulator.spectral.random import gaussian
@@ -144,10 +144,8 @@ class Cosmological(Initial):
         def build():
             delta = growth * self._contrast(layout, power)
             k = jnp.sqrt(layout.k_squared())
-            velocity_phase = (
-                speed / wave.hbar * jnp.where(k > 0, 1 / jnp.where(k > 0, k, 1) ** 2, 0) * delta
-            )
-            kind = jnp.result_type(transform.dtype, jnp.complex64)
+            velocity_phase = speed / wave.hbar * quotient(1, k**2) * delta
+            kind = transform.complex_dtype
             contrast, phase = (
                 wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)
             )
@@ -180,7 +178,7 @@ class Cosmological(Initial):
             # Fields on the points of the lattice: the products of second order are evaluated there,
             # too.
             delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
-            delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+            delta = layout.constrain(delta.astype(transform.complex_dtype))
             first = growth * gradient(layout, -solve_poisson(layout, delta))
             if self.settings.order == 1:
                 return first, rates[0] * first
@@ -212,10 +210,7 @@ class Cosmological(Initial):
     def _variance(self, layout: Layout, power: Power) -> OfModes:
         """<|delta|^2> at D = 1; zero on Nyquist planes, where a mode has no phase."""
         k = jnp.sqrt(layout.k_squared())
-        inside = jnp.ones((1, 1, 1), bool)
-        for axis, n in zip("xyz", layout.grid.shape, strict=True):
-            inside = inside & (2 * abs(layout.integers(axis)) < n)
-        usable = inside & (k > 0) & layout.mask
+        usable = ~layout.nyquist & (k > 0) & layout.mask
         # Where P is not used, neither P nor its slopes may be infinite, as k^index is at k = 0.
         return jnp.where(usable, power(jnp.where(usable, k, 1)), 0) / layout.grid.volume
 

@@ -1,17 +1,13 @@
-"""The contract of an initial condition, values on the grid as coefficients, and the start of a
-composite."""
+"""The contract of an initial condition, and values on the grid as coefficients."""
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
-from pydantic import Field, create_model
 
 from simulator.errors import UserError
 from simulator.physics.models import Equation, Fields
-from simulator.physics.models.component import PARTICLES
-from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
@@ -55,7 +51,7 @@ class Initial:
     def build(self, model: Equation, files: StartFiles) -> Fields:
         """Coefficients of fields by name, with the leading shapes of `model.initial_shapes`; missing
         ones start at zero."""
-        raise TypeError(f"{type(self).__name__} does not define build")
+        raise NotImplementedError
 
     @property
     def keeps_time(self) -> bool:
@@ -94,12 +90,11 @@ def completed(model: Equation, start: Mapping[str, Any]) -> dict[str, Any]:
     transform = model.transform
     fields = dict(start)
     layout = transform.layout
-    kind = jnp.result_type(transform.dtype, jnp.complex64)
 
     def zeros() -> Fields:
         missing = {n: lead for n, lead in model.initial_shapes.items() if n not in start}
         return {
-            n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
+            n: layout.constrain(jnp.zeros((*lead, *layout.shape), transform.complex_dtype))
             for n, lead in missing.items()
         }
 
@@ -147,74 +142,3 @@ def only(name: str, model: Equation, kind: str) -> None:
         raise UserError(
             f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
         )
-
-
-def check_components(model: Composite, starts: Collection[str]) -> None:
-    """Refuses components without an initial condition, and initial conditions without a
-    component."""
-    for name in (*model.parts, *starts):
-        if name not in model.parts:
-            raise UserError(
-                f"components.{name}: the model's components are {', '.join(model.parts)}"
-            )
-        if name not in starts:
-            raise UserError(
-                f"components.{name}: missing; every component needs an initial condition"
-            )
-
-
-def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
-    """The initial condition whose components start from any of `parts`."""
-    part_settings: Any = Annotated[
-        Union[tuple(p.Settings for p in parts.values())],  # noqa: UP007
-        Field(discriminator="kind"),
-    ]
-
-    class CompositeStart(Initial):
-        """Each component starts as its own model alone would, under the composite's gravity.
-
-        A soliton's mass, radius and relaxation refer to its own matter only."""
-
-        composite = True
-        described = "The initial condition of each component, by the component's name."
-        Settings = create_model(
-            "CompositeInitialSettings",
-            __base__=Settings,
-            kind=(Literal["composite"], "composite"),
-            components=(cast(Any, dict[str, part_settings]), Field(description=described)),
-        )
-
-        def start_time(self, model: Equation, files: StartFiles) -> float:
-            for name, settings in self.settings.components.items():
-                if parts[settings.kind](settings).keeps_time:
-                    raise UserError(
-                        f"components.{name}.time: keep: only initial.kind: snapshot sets the clock"
-                    )
-            return 0.0
-
-        def build(self, model: Equation, files: StartFiles) -> dict[str, Any]:
-            if not isinstance(model, Composite):
-                raise UserError("kind: composite needs model.kind: composite")
-            starts = self.settings.components
-            check_components(model, starts)
-            fields = {}
-            undecided = None
-            for name, part in model.parts.items():
-                settings = starts[name]
-                initial = parts[settings.kind](settings)
-                try:
-                    if part.population is None:
-                        fields[name] = start_of(initial, part.alone, files)
-                    else:
-                        fields[name] = {PARTICLES: initial.place(part, files)}
-                except UserError as error:
-                    raise UserError(f"components.{name}: {error}") from error
-                except jax.errors.JAXTypeError as error:
-                    # A run that is only checked has no values to decide by; the other components
-                    # are checked too.
-                    undecided = error
-            if undecided is not None:
-                raise undecided
-            return joined(fields)
-
-    return CompositeStart

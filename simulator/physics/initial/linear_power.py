@@ -153,10 +153,11 @@ def unit_and_h(
     if unit.per_h and settings.h is None:
         raise UserError(f"h: {key} in units of Mpc / h needs H0 in 100 km/s/Mpc, e.g. h: 0.68")
     h = settings.h if settings.h is not None else cosmology.hubble / unit.hubble
-    hubble = (1 if unit.per_h else h) * unit.hubble
+    per_h = 1.0 if unit.per_h else h
+    hubble = per_h * unit.hubble
     if not holds(abs(cosmology.hubble / hubble - 1) <= 1e-9):
         raise UserError(f"h: model.cosmology.hubble has to be {hubble:g}")
-    return unit.megaparsecs * (1.0 if unit.per_h else h), h
+    return unit.megaparsecs * per_h, h
 
 
 def physical_spectrum(

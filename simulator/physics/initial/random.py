@@ -160,17 +160,20 @@ def solenoidal(
     layout: Layout, s: "MagneticSettings | RandomSettings", shape: Shape, seed: int
 ) -> SpectralVector:
     """Solenoidal vector field with the box mean `energy` of |v|^2 / 2, and on average the relative
-    `helicity`.
-
-    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A
-    4, 350, 1992)."""
+    `helicity`."""
     v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), s.normalise))
     if not absent(s.helicity):
         scaled_curl = curl(layout, v) * root(layout.inverse_k_squared())
-        plus = (1 + s.helicity) ** 0.5
-        minus = (1 - s.helicity) ** 0.5
-        v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
+        v = helical(v, scaled_curl, s.helicity)
     return _scale(layout, v, shape, 2 * s.energy, s.normalise)
+
+
+def helical(v: jax.Array, scaled_curl: jax.Array, helicity: float) -> jax.Array:
+    """sqrt(1 + h) P+ v + sqrt(1 - h) P- v of modes of a solenoidal field, with P+- = (1 +- i k x / k)
+    / 2 and the curl i k x v / k: Waleffe, Phys. Fluids A 4, 350 (1992)."""
+    plus = (1 + helicity) ** 0.5
+    minus = (1 - helicity) ** 0.5
+    return ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
 
 
 def check_helicity(transform: Transform, helicity: float, key: str) -> None:
@@ -208,7 +211,7 @@ def _field(
         if mean is not None:
             uniform = jnp.asarray(mean).reshape(-1, 1, 1, 1) if isinstance(mean, tuple) else mean
             field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, uniform, 0), field)
-        return layout.constrain(field.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+        return layout.constrain(field.astype(transform.complex_dtype))
 
     return make()
 

@@ -177,7 +177,7 @@ def superposed(
     """The wave function of a sum of solitons, and of a homogeneous wave with the density
     `background`."""
     transform = model.transform
-    kind = jnp.result_type(transform.dtype, jnp.complex64)
+    kind = transform.complex_dtype
     total = jax.jit(lambda: transform.layout.constrain(jnp.zeros(transform.layout.shape, kind)))()
     for soliton in solitons:
         total = total + _one(model, soliton, relaxed)

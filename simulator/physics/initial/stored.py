@@ -156,23 +156,15 @@ class GadgetStart(Initial):
         unit = UNITS[matter.units]
         header = stored.header
         h = header.get("HubbleParam", 0.0) or 1.0
+        per_h = 1.0 if unit.per_h else h
         # Rounded, because the files of other codes have other digits for kpc and for the solar
         # mass.
-        length = (
-            float(
-                f"{header.get('UnitLength_in_cm', self.usual_length * CM_PER_KPC) / CM_PER_KPC:.6g}"
-            )
-            * 1e-3
-        )
-        length /= unit.megaparsecs * (1.0 if unit.per_h else h)
-        mass = (
-            float(f"{header.get('UnitMass_in_g', GRAMS) / GRAMS:.3g}")
-            * 1e10
-            / (1.0 if unit.per_h else h)
-        )
+        centimetres = header.get("UnitLength_in_cm", self.usual_length * CM_PER_KPC)
+        length = float(f"{centimetres / CM_PER_KPC:.6g}") * 1e-3 / (unit.megaparsecs * per_h)
+        mass = float(f"{header.get('UnitMass_in_g', GRAMS) / GRAMS:.3g}") * 1e10 / per_h
         speed = header.get("UnitVelocity_in_cm_per_s", 1e5) / 1e5
         background = matter.background.settings
-        if problem := _mismatch(header, background, unit.hubble * (1.0 if unit.per_h else h)):
+        if problem := _mismatch(header, background, unit.hubble * per_h):
             raise UserError(f"{s.path}: {problem}")
         theirs = header["BoxSize"] * length
         ours = matter.transform.grid.box

@@ -1,8 +1,10 @@
 """Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
 
 The projection removes gradients, so both give the same tendency if products are free of aliasing
-errors. A form states the evolved fields that it uses, the further fields whose values it needs, its
-products at a point, and the force that it computes from the coefficients of the products."""
+errors. A form states the further fields whose values it needs, its products at a point, and the
+force that it computes from the coefficients of the products."""
+
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -41,6 +43,16 @@ def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]
     return 1j * jnp.stack(rows)
 
 
+def strain_rate(
+    layout: Layout, u: SpectralVector, pairs: Sequence[tuple[int, int]] | None = None
+) -> Complex[Array, "pair ka kb kc"]:
+    """S_ij = (du_i/dx_j + du_j/dx_i) / 2 of these pairs of axes, by default xx, yy, zz, xy, xz, yz;
+    in a plane xx, yy, xy."""
+    k = wavenumbers(layout, u.real.dtype)
+    pairs = pairs or symmetric_pairs(len(k))
+    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
+
+
 class Momentum:
     """A form of the nonlinear force on the velocity: advection and, with `magnetic`, the Lorentz
     force."""
@@ -48,23 +60,18 @@ class Momentum:
     def __init__(self, magnetic: bool = False):
         self.magnetic = magnetic
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The evolved fields whose values `products` uses."""
-        return ("velocity", "magnetic") if self.magnetic else ("velocity",)
-
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values `products` uses."""
         return {}
 
     def products(self, values: PointValues) -> PointValues:
         """Products of values at a point, by name."""
-        raise TypeError(f"{type(self).__name__} does not define products")
+        raise NotImplementedError
 
     def force(self, layout: Layout, products: Fields) -> SpectralVector:
         """The force, up to a gradient, from the coefficients of the products, to which a closure
         may have added a `stress`."""
-        raise TypeError(f"{type(self).__name__} does not define force")
+        raise NotImplementedError
 
 
 class BasdevantStress(Momentum):

@@ -20,11 +20,16 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
+from simulator.physics.models.advection import (
+    divergence_of_stress,
+    strain_rate,
+    stress_pairs,
+    stress_without_trace,
+)
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import Fields, FieldSpec, constant
+from simulator.physics.models.fields import Fields, FieldSpec, constant, products_of
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.user_function import UserFiles, UserFunction, traced_values
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Points, Transform
 from simulator.spectral.arrays import (
@@ -126,18 +131,18 @@ class StressClosure(Closure):
     def stress(self, values: PointValues) -> Float[Array, "pair x y z"]:
         """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz;
         in a plane tau_ij - tau_yy delta_ij, in the order xx, xy."""
-        raise TypeError(f"{type(self).__name__} does not define stress")
+        raise NotImplementedError
 
     def flux(
         self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector
     ) -> PhysicalVector:
         """q at a point, for a scalar's value and its gradient, which includes the gradient of the
         scalar's mean."""
-        raise TypeError(f"{type(self).__name__} does not define flux")
+        raise NotImplementedError
 
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         """<u x b> - <u> x <b> at a point; `values` hold `current` = curl b, too."""
-        raise TypeError(f"{type(self).__name__} does not define electromotive_force")
+        raise NotImplementedError
 
     def inputs(self, model: ClosedFlow, fields: Fields) -> Fields:
         layout = self.transform.layout
@@ -233,10 +238,7 @@ class Smagorinsky(StressClosure):
 
     def stress_inputs(self, layout: Layout, velocity: SpectralVector) -> Fields:
         """The components xx, yy, xy, xz, yz of the strain; without divergence zz = -(xx + yy)."""
-        k = layout.wavenumbers(velocity.real.dtype)
-        u = velocity
-        pairs = ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
-        return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
+        return {"strain": strain_rate(layout, velocity, stress_pairs(3))}
 
     def _viscosity(self, values: PointValues) -> jax.Array:
         return self._length**2 * _size(values["strain"])
@@ -300,12 +302,12 @@ class DynamicSmagorinsky(Smagorinsky):
         strain = super().stress_inputs(layout, velocity)["strain"]
         dtype = velocity.real.dtype
 
-        def products(values: PointValues, points: Points, parameters: Tree) -> Local:
+        def products(values: PointValues) -> PointValues:
             s = values["strain"]
-            return Local({"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s})
+            return {"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s}
 
         def coefficients(u: SpectralVector, s: jax.Array) -> Fields:
-            return self.transform.evaluate({"velocity": u, "strain": s}, products).products
+            return products_of(self.transform, {"velocity": u, "strain": s}, products)
 
         kept = (layout.k_squared(dtype) <= (math.pi / (2 * self._width)) ** 2).astype(dtype)
         fine = coefficients(velocity, strain)
@@ -435,17 +437,15 @@ class PythonStress(StressClosure):
 
         self.arrays = jax.tree.map(in_dtype, self._read_arrays(files))
         axes = len(transform.grid.axes)
-        velocity, gradient, scalar = (
-            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype)
-            for lead in ((axes,), (axes, axes), ())
-        )
-        values = {"velocity": velocity, "gradient": gradient}
+        leads = {"velocity": (axes,), "gradient": (axes, axes), "scalar": ()}
+        values = traced_values(leads, transform.dtype)
         advice = "a closure works point by point"
         self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
         if settings.flux is not None:
             flux = files.function(str(settings.path), settings.flux)
             self._flux = replace(self._function, function=flux, name=settings.flux)
-            self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
+            traced = jax.make_jaxpr(self.flux)(values, values["scalar"], values["velocity"])
+            self._flux.check_pointwise(traced, advice)
 
     def _read_arrays(self, files: UserFiles) -> Mapping[str, Tree]:
         settings = self.settings

@@ -11,9 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
-from pydantic import AfterValidator
 
-from simulator.errors import UserError, shown
+from simulator.errors import UserError
 from simulator.physics.models.cosmology import CosmologySettings, UnitsName
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import (
@@ -24,7 +23,6 @@ from simulator.physics.models.fields import (
 )
 from simulator.physics.models.kinds import Potential
 from simulator.physics.models.limits import advection_rate
-from simulator.physics.models.names import free_name
 from simulator.physics.models.outputs import (
     derived_fields,
     diagnostics,
@@ -44,6 +42,7 @@ from simulator.physics.models.self_gravitating_gas import (
     SelfGravitatingGasSettings,
 )
 from simulator.physics.models.tendency import linear_terms, tendency
+from simulator.physics.names import free_name, naming
 from simulator.physics.particles.population import Population
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.runge_kutta import RungeKutta4
@@ -56,15 +55,12 @@ from simulator.spectral.operators import gradient, hermitian
 _Settings = TypeVar("_Settings", bound=Settings)
 
 
-def _usable(name: str) -> str:
-    if not free_name(name) or name == "log":  # histograms have a log_density
-        raise ValueError(
-            f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas"
-        )
-    return name
+def _of_component(name: str) -> bool:
+    return free_name(name) and name != "log"  # histograms have a log_density
 
 
-ComponentName = Annotated[str, AfterValidator(_usable)]
+_WHAT = "a component, whose fields and columns begin with it; e.g. gas"
+ComponentName = Annotated[str, naming(_WHAT, _of_component)]
 
 
 PARTICLES = "particles"
@@ -75,8 +71,8 @@ class Gravity:
     """The gravity that all components of a composite share."""
 
     constant: float  # G, length^3 / (mass time^2).
-    cosmology: CosmologySettings | None = None  # The expanding background; None: a static box.
-    units: UnitsName = "dimensionless"
+    cosmology: CosmologySettings | None  # The expanding background; None: a static box.
+    units: UnitsName
 
 
 Work = jax.Array | None
@@ -97,7 +93,7 @@ class Component:
     def source(self, fields: MatterFields) -> tuple[PhysicalScalar, Any]:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can
         use."""
-        raise TypeError(f"{type(self).__name__} does not define source")
+        raise NotImplementedError
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
         """The coefficients of the density without the window with which its mass is assigned to the
@@ -118,7 +114,7 @@ class Component:
         """The fields after an acceleration by the potential for `duration`, while nothing moves;
         and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
         taken."""
-        raise TypeError(f"{type(self).__name__} does not define kick")
+        raise NotImplementedError
 
     def rate(
         self,
@@ -129,18 +125,18 @@ class Component:
         time: Number,
     ) -> Number:
         """The rate of a kick of these fields; `work` is from `source`, `row` from `diagnostics`."""
-        raise TypeError(f"{type(self).__name__} does not define rate")
+        return row["rate"].astype(jnp.float64) + potential.fall
 
     def drift(self, fields: MatterFields, duration: Number) -> Any:
         """The fields after `duration` without the potential, with an accuracy of at least second
         order."""
-        raise TypeError(f"{type(self).__name__} does not define drift")
+        raise NotImplementedError
 
     def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         """Columns of diagnostics, among them `energy` (box mean, without gravity),
         `kinetic_energy`, `mass`, `max_density` and `mean_momentum_x`, `mean_momentum_y`,
-        `mean_momentum_z`."""
-        raise TypeError(f"{type(self).__name__} does not define diagnostics")
+        `mean_momentum_z`; and the `rate` (1/time) that limits dt without the potential."""
+        raise NotImplementedError
 
     def spectra(self, fields: MatterFields) -> dict[str, Spectrum]:
         """Shell spectra by name, on shells of the grid's width; their number may differ from the
@@ -271,16 +267,6 @@ class GasComponent(FieldComponent):
             + potential.fall
         )
         return new, jax.lax.stop_gradient(rate)
-
-    def rate(
-        self,
-        fields: MatterFields,
-        work: Work,
-        row: Mapping[str, Number],
-        potential: Potential,
-        time: Number,
-    ) -> jax.Array:
-        return row["rate"].astype(jnp.float64) + potential.fall
 
     def drift(self, fields: MatterFields, duration: Number) -> Fields:
         def N(u: Evolved, t: Number) -> Evolved:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field, model_validator
 
-from simulator.errors import UserError
+from simulator.errors import prefixed
 from simulator.physics.models.component import (
     PARTICLES,
     Component,
@@ -118,9 +118,9 @@ class Composite(Mixture):
         self.transforms = {}
         for name, part in parts.items():
             for spec in part.fields:
-                prefixed = spec.of_component(name)
-                self.fields[prefixed.name] = prefixed
-                self.transforms[prefixed.name] = part.transform
+                own = spec.of_component(name)
+                self.fields[own.name] = own
+                self.transforms[own.name] = part.transform
         self.shapes = {name: spec.shape for name, spec in self.fields.items()}
         self.initial_shapes = self.shapes
         self.unit_system = settings.units
@@ -151,10 +151,8 @@ class Composite(Mixture):
         gravity = Gravity(settings.gravitational_constant, settings.cosmology, settings.units)
         parts = {}
         for number, c in enumerate(settings.components):
-            try:
+            with prefixed(f"components.{number}"):
                 parts[c.name] = COMPONENTS[c.kind](c, gravity, make, files)
-            except UserError as error:
-                raise UserError(f"components.{number}.{error}") from error
         return cls(settings, parts, make(real=True, every=True))
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,9 +163,10 @@ class Composite(Mixture):
         return {spec.name: fields[f"{name}_{spec.name}"] for spec in part.fields}
 
     def drift(self, fields: MatterFields, duration: Number) -> Any:
-        moved = self._in_turn(
-            fields, lambda part, matter: part.drift(matter, duration), lambda new: new
-        )
+        def act(name: str, matter: MatterFields) -> dict[str, Any]:
+            return self.parts[name].drift(matter, duration)
+
+        moved = self._in_turn(fields, act, lambda new: new[PARTICLES].records["velocity"])
         return joined(moved) | _beside(fields)
 
     def particle_acceleration(
@@ -195,10 +194,9 @@ class Composite(Mixture):
 
     def forces(self, fields: MatterFields, time: Number | None) -> Matter:
         moment = self.moment(fields, time)
-        works = iter(moment.works.values())
 
-        def act(part: Component, matter: dict[str, Any]) -> Any:
-            return part.pulled(matter, next(works), moment.potential)
+        def act(name: str, matter: MatterFields) -> Any:
+            return self.parts[name].pulled(matter, moment.works[name], moment.potential)
 
         return moment._replace(works=self._in_turn(fields, act, lambda work: work))
 
@@ -220,17 +218,14 @@ class Composite(Mixture):
         if self.transform.kernels != "native":
             kicked, _ = self.kicked(fields, forces, time, kick)
             return kicked, self.drift(kicked, drift)
-        works = iter(forces.works.values())
 
-        def act(part: Component, matter: dict[str, Any]) -> Any:
-            assert isinstance(part, ParticleComponent)
-            return part.leap(matter[PARTICLES], next(works), kick, drift)
+        def act(name: str, matter: MatterFields) -> tuple[Any, ParticleSet]:
+            return self.parts[name].leap(matter[PARTICLES], forces.works[name], kick, drift)
 
-        pairs = self._in_turn(fields, act, lambda pair: {PARTICLES: pair[1]})
-        new = {name: pair[1] for name, pair in pairs.items()} | self._accounted(
-            fields, forces, time
-        )
-        return {name: pair[0] for name, pair in pairs.items()}, new
+        pairs = self._in_turn(fields, act, lambda pair: pair[1].records["velocity"])
+        old = {name: before for name, (before, _) in pairs.items()}
+        new = {name: after for name, (_, after) in pairs.items()}
+        return old, new | self._accounted(fields, forces, time)
 
     def _accounted(self, fields: MatterFields, forces: Matter, time: Number) -> dict[str, Any]:
         """The entry `EXPECTED` of the fields, if there is one, after a kick."""
@@ -242,39 +237,35 @@ class Composite(Mixture):
     def _in_turn(
         self,
         fields: MatterFields,
-        act: Callable[[Component, Any], _Result],
-        result: Callable[[_Result], Any],
+        act: Callable[[str, MatterFields], _Result],
+        last_of: Callable[[_Result], jax.Array],
     ) -> dict[str, _Result]:
-        """The results of `act(component, its fields)` by name. `result` picks the component's new
-        fields, or its density, from the result of `act`: the particles of one component are
-        exchanged only after those of the component before (see `particles.domain.after`)."""
+        """The results of `act(name, fields of the component)` by name. The particles of one
+        component are exchanged only after `last_of` the result of the component before is computed
+        (see `particles.domain.after`)."""
         names = list(self.populations)
         results = {}
         last = fields[names[-1]].records["velocity"] if len(names) > 1 else None
         for name, part in self.parts.items():
             matter = self.of(name, fields)
-            if part.population is None:
-                results[name] = act(part, matter)
+            if part.population is None or last is None:
+                results[name] = act(name, matter)
                 continue
-            if last is not None:
-                particles = matter[PARTICLES]
-                domain = part.population.domain
-                particles = particles.with_records(
-                    {r: domain.after(a, last) for r, a in particles.records.items()}
-                )
-                matter = {PARTICLES: particles}
-            results[name] = act(part, matter)
-            new = result(results[name])
-            if len(names) > 1:
-                last = new[PARTICLES].records["velocity"] if isinstance(new, dict) else new
+            particles = matter[PARTICLES]
+            domain = part.population.domain
+            later = {r: domain.after(a, last) for r, a in particles.records.items()}
+            results[name] = act(name, {PARTICLES: particles.with_records(later)})
+            last = last_of(results[name])
         return results
 
     def densities(self, fields: MatterFields) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
         """The density of every component on the grid, and the intermediate results that its kick
         can use."""
-        sources = self._in_turn(
-            fields, lambda part, matter: part.source(matter), lambda source: source[0]
-        )
+
+        def act(name: str, matter: MatterFields) -> tuple[PhysicalScalar, Any]:
+            return self.parts[name].source(matter)
+
+        sources = self._in_turn(fields, act, lambda source: source[0])
         values = {name: density for name, (density, _) in sources.items()}
         return values, {name: work for name, (_, work) in sources.items()}
 

@@ -160,21 +160,6 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     ):
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
 
-    def time_of(key: str, name: str, value: object) -> float:
-        if (history := background()) is None:
-            return 1.0  # any time: the run is refused for its background
-        try:
-            number = evaluate_number(str(value))
-        except ValueError as error:
-            raise wrong(f"{key}.{name}", str(error)) from None
-        a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
-        start = history.settings.start
-        if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
-            raise wrong(
-                key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
-            )
-        return history.time_of(max(a, start))
-
     def converted(key: str, value: object) -> Any:
         if (
             not isinstance(value, dict)
@@ -188,8 +173,9 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
             )
         ((name, moment),) = value.items()
         if isinstance(moment, list | tuple):
-            return [t for t in sorted({time_of(key, name, one) for one in moment}) if t > 0]
-        return time_of(key, name, moment)
+            times = {_time_of(background(), key, name, one) for one in moment}
+            return [t for t in sorted(times) if t > 0]
+        return _time_of(background(), key, name, moment)
 
     def within(path: str, block: object) -> Any:
         if isinstance(block, list):
@@ -205,6 +191,23 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
         **data,
         **{name: within(name, data[name]) for name in ("time", "output") if name in data},
     }
+
+
+def _time_of(history: "Background | None", key: str, name: str, value: object) -> float:
+    """The simulation time of a scale factor or a redshift, in the block `key`."""
+    if history is None:
+        return 1.0  # any time: the run is refused for its background
+    try:
+        number = evaluate_number(str(value))
+    except ValueError as error:
+        raise wrong(f"{key}.{name}", str(error)) from None
+    a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
+    start = history.settings.start
+    if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
+        raise wrong(
+            key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
+        )
+    return history.time_of(max(a, start))
 
 
 class Growing(NamedTuple):
@@ -267,11 +270,6 @@ class Background:
         """Supercomoving time at the scale factor a; traced if the cosmology is."""
         time = self._inverse(self._table[0], self._rate, math.log(a), jnp if self.traced else np)
         return time if self.traced else float(time)
-
-    @property
-    def last_time(self) -> float:
-        """The supercomoving time at the end of the table."""
-        return float(self._table[1][-1])
 
     @cached_property
     def _rate(self) -> Any:

@@ -1,6 +1,7 @@
 """Damping of modes besides that of an equation: hyperviscosity, drag, and the rates of both."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import jax
@@ -41,18 +42,19 @@ class DragSettings(Settings):
 class Damping(Protocol):
     """A further diagonal term of L: modes of `field` are damped at `rate` (1/time)."""
 
-    field: str
+    @property
+    def field(self) -> str: ...
 
     def rate(self, transform: Transform) -> OfModes: ...
 
 
+@dataclass(frozen=True)
 class Hyperdiffusion:
     """coefficient * k^(2 order)."""
 
-    def __init__(self, field: str, order: int, coefficient: float | jax.Array):
-        self.field = field
-        self.order = order
-        self.coefficient = coefficient
+    field: str
+    order: int
+    coefficient: float | jax.Array
 
     def rate(self, transform: Transform) -> OfModes:
         # In double precision, because powers of k leave the range of single precision.
@@ -60,12 +62,12 @@ class Hyperdiffusion:
         return jnp.minimum(rate, LARGEST).astype(transform.dtype)
 
 
+@dataclass(frozen=True)
 class Drag:
     """A constant rate at large scales; the mean flow keeps its momentum."""
 
-    def __init__(self, field: str, settings: DragSettings):
-        self.field = field
-        self.settings = settings
+    field: str
+    settings: DragSettings
 
     def rate(self, transform: Transform) -> OfModes:
         k2 = transform.layout.k_squared()
@@ -77,30 +79,27 @@ class Drag:
 def diffusive_terms(
     coefficient: float | jax.Array, hyper: HyperdiffusionSettings | None
 ) -> DampingTerms:
-    """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
-    first: DampingTerms = [(1, coefficient)]
+    """Viscosity and hyperviscosity, or resistivity and hyperresistivity, without those that are 0."""
+    first: DampingTerms = [] if absent(coefficient) else [(1, coefficient)]
     return first if hyper is None else [*first, (hyper.order, hyper.coefficient)]
 
 
 def damping_rate(layout: Layout, terms: DampingTerms, dtype: jnp.dtype) -> OfModes:
     """The rate (1/time) at which `terms` damp each mode."""
     k2 = layout.k_squared()
-    (_, first), *hyper = terms
-    rate = first * k2
-    for order, coefficient in hyper:
+    rate = jnp.zeros((1, 1, 1))
+    for order, coefficient in terms:
         rate = rate + coefficient * k2**order
     return jnp.minimum(rate, LARGEST).astype(dtype)
 
 
 def flow_damping(
-    hyperviscosity: HyperdiffusionSettings | None, drag: DragSettings | None
+    hyper: HyperdiffusionSettings | None, drag: DragSettings | None
 ) -> tuple[Damping, ...]:
-    """The damping of a velocity besides its viscosity."""
+    """The damping of a velocity besides its viscosity: hyperviscosity and drag."""
     terms: list[Damping] = []
-    if hyperviscosity is not None:
-        order = hyperviscosity.order
-        coefficient = hyperviscosity.coefficient
-        terms.append(Hyperdiffusion("velocity", order, coefficient))
+    if hyper is not None:
+        terms.append(Hyperdiffusion("velocity", hyper.order, hyper.coefficient))
     if drag is not None:
         terms.append(Drag("velocity", drag))
     return tuple(terms)

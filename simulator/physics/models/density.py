@@ -60,10 +60,7 @@ def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:
     """P(k) = V <|delta(k)|^2> (length^3) of the density contrast, averaged over the modes of each
     shell. The Nyquist planes of an even grid, which hold only half of a wave, are left out."""
     mean = layout.at_zero(density).real
-    waves = ~layout.zero
-    for axis, n in zip(AXES, layout.grid.shape, strict=True):
-        waves = waves & (2 * abs(layout.integers(axis)) != n)
-    counted = jnp.broadcast_to(waves, density.shape)
+    counted = jnp.broadcast_to(~(layout.zero | layout.nyquist), density.shape)
     power = jnp.where(counted, density.real**2 + density.imag**2, 0) / mean**2
     sums = layout.shell_sum(jnp.stack([power, counted.astype(power.dtype)]))
     return layout.grid.volume * sums[0] / jnp.maximum(sums[1], 1)

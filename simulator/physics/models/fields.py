@@ -11,9 +11,10 @@ from jaxtyping import Array, Float
 
 from simulator.errors import UserError
 from simulator.physics.models.damping import absent
-from simulator.spectral import Fields, Grid, Transform
-from simulator.spectral.arrays import SpectralScalar, SpectralVector
+from simulator.spectral import Fields, Grid, Local, Points, Transform
+from simulator.spectral.arrays import PointValues, SpectralScalar, SpectralVector
 from simulator.spectral.operators import squared
+from simulator.spectral.transform import Tree
 
 __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
@@ -51,6 +52,17 @@ def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ..
     return tuple(vector) if len(vector) == count else (0.0,) * count
 
 
+def products_of(
+    transform: Transform, inputs: Tree, products: Callable[[PointValues], Tree]
+) -> Tree:
+    """The coefficients of `products`, a function of the values of the inputs at a point."""
+
+    def local(values: PointValues, points: Points, parameters: Tree) -> Local:
+        return Local(products(values))
+
+    return transform.evaluate(inputs, local).products
+
+
 def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
     """Raises UserError if the points of two transforms lie on the devices in different ways."""
     a = one.physical
@@ -69,8 +81,6 @@ class FieldSpec:
     solenoidal: bool = False  # The field is kept free of divergence.
     complex: bool = False  # The values on the grid are complex.
     units: str = ""  # Of length, time and mass, e.g. "length/time"; empty if the user defines them.
-    # The transform of an evolved field, if it is not the model's.
-    transform: Transform | None = None
     axial: bool = False  # The field is a curl: in a plane it is along the normal, and a scalar.
 
     @property

@@ -6,13 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
-from simulator.physics.models.fields import Fields
+from simulator.physics.models.fields import Fields, products_of
 from simulator.physics.models.kinds import Gas
 from simulator.physics.models.variables import Variables
-from simulator.spectral import Local, Points
-from simulator.spectral.arrays import PointValues, SpectralVector, holds
+from simulator.spectral.arrays import PhysicalVector, PointValues, SpectralVector, holds
 from simulator.spectral.operators import hermitian
-from simulator.spectral.transform import Tree
 
 
 class GasVariables(Variables[Gas]):
@@ -34,10 +32,10 @@ class GasVariables(Variables[Gas]):
     def velocity(self, model: Gas, fields: Fields) -> SpectralVector:
         """The momentum over the density."""
 
-        def quotient(values: PointValues, points: Points, parameters: Tree) -> Local:
-            return Local({"velocity": values["momentum"] / values["density"]})
+        def quotient(values: PointValues) -> PhysicalVector:
+            return values["momentum"] / values["density"]
 
-        return model.transform.evaluate(dict(fields), quotient).products["velocity"]
+        return products_of(model.transform, dict(fields), quotient)
 
     def evolved(self, model: Gas, fields: Fields, names: Collection[str]) -> Fields:
         """Density and momentum from the density and velocity, or momentum, of an initial condition.
@@ -53,14 +51,14 @@ class GasVariables(Variables[Gas]):
             density = jnp.where(layout.zero, background, fields["density"])
             fields = {**fields, "density": layout.constrain(density)}
 
-        def product(values: PointValues, points: Points, parameters: Tree) -> Local:
-            return Local(values["density"] * values["velocity"])
+        def product(values: PointValues) -> PhysicalVector:
+            return values["density"] * values["velocity"]
 
         @jax.jit
         def begun(fields: Fields) -> Fields:
             momentum = fields.get("momentum")
             if momentum is None:
-                momentum = model.transform.evaluate(fields, product).products
+                momentum = products_of(model.transform, fields, product)
             evolved = {"density": fields["density"], "momentum": momentum}
             return {
                 name: layout.constrain(hermitian(layout, field)) for name, field in evolved.items()

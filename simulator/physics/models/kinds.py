@@ -1,6 +1,6 @@
 """Kinds of equations: what objects that measure, limit or close an equation rely on."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +11,6 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import Fields, MatterFields
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.models.split_equation import SplitEquation
-from simulator.physics.models.variables import Variables
 from simulator.physics.models.wave_functions import PointFunction
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -69,15 +68,15 @@ class Gas(Equation):
 
     def reference_density(self, fields: Fields) -> Number:
         """The density at which the speed of sound and the viscosities are stated."""
-        raise TypeError(f"{type(self).__name__} does not define reference_density")
+        raise NotImplementedError
 
     def pressure(self, rho: PhysicalScalar, reference: Number) -> PhysicalScalar:
         """The pressure of the density."""
-        raise TypeError(f"{type(self).__name__} does not define pressure")
+        raise NotImplementedError
 
     def potential(self, density: SpectralScalar) -> SpectralScalar:
         """The potential (length^2/time^2) of the density."""
-        raise TypeError(f"{type(self).__name__} does not define potential")
+        raise NotImplementedError
 
 
 class MatterWave(SplitEquation):
@@ -92,15 +91,15 @@ class MatterWave(SplitEquation):
 
     def potential(self, density: SpectralScalar) -> SpectralScalar:
         """The potential (length^2/time^2) of the density."""
-        raise TypeError(f"{type(self).__name__} does not define potential")
+        raise NotImplementedError
 
     def turn(self, density: PhysicalScalar, time: Number) -> PhysicalScalar:
         """The rate (1/time) at which phases turn, from the values of the density."""
-        raise TypeError(f"{type(self).__name__} does not define turn")
+        raise NotImplementedError
 
     def spread(self, v: PhysicalScalar) -> Number:
         """The rate (1/time) that limits dt, from the rates at which phases turn."""
-        raise TypeError(f"{type(self).__name__} does not define spread")
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -129,34 +128,25 @@ class Matter(NamedTuple):
     potential: Potential
 
 
-class MixtureVariables(Variables[Any]):
-    def evolved(self, model: Any, fields: MatterFields, names: Collection[str]) -> Any:
-        """The fields and particle sets of an initial condition, as they are: the linear terms of
-        matter let no mode grow."""
-        return fields
-
-
 class Mixture(SplitEquation):
     """Several kinds of matter in one potential."""
 
-    variables = MixtureVariables()
-
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the component `name`, under their names without prefix."""
-        raise TypeError(f"{type(self).__name__} does not define of")
+        raise NotImplementedError
 
     def moment(self, fields: MatterFields, time: Number | None = None) -> Matter:
         """All matter and its potential."""
-        raise TypeError(f"{type(self).__name__} does not define moment")
+        raise NotImplementedError
 
     def densities(self, fields: MatterFields) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
         """The density of every component on the grid, and what its kick can use."""
-        raise TypeError(f"{type(self).__name__} does not define densities")
+        raise NotImplementedError
 
     def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
         """Coefficients of the components' densities."""
-        raise TypeError(f"{type(self).__name__} does not define density_modes")
+        raise NotImplementedError
 
     def energy_slope(self, moment: Matter, time: Number) -> Number:
         """The derivative of the energy with respect to the scale factor."""
-        raise TypeError(f"{type(self).__name__} does not define energy_slope")
+        raise NotImplementedError

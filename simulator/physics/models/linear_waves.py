@@ -30,11 +30,10 @@ from simulator.physics.stepping.coupled import (
     Coupling,
     MatrixFunction,
     SmallMatrix,
-    product,
 )
 from simulator.physics.stepping.evolved import Evolved, once
 from simulator.spectral import Layout
-from simulator.spectral.arrays import Number, OverModes, root
+from simulator.spectral.arrays import Number, OverModes, quotient, root
 from simulator.spectral.operators import cross, wavenumbers
 
 CoupledTerms = Mapping[tuple[str, str], OverModes]
@@ -45,7 +44,7 @@ Waves = Coupling | CoupledTerms
 
 
 @dataclass(frozen=True)
-class MatrixWaves:
+class MatrixWaves(Coupling):
     """A matrix of factors between fields with the same components."""
 
     terms: CoupledTerms
@@ -65,9 +64,6 @@ class MatrixWaves:
         pairs = [(name, other) for name in self.names for other in self.names]
         functions = function(t * self.matrix(L))
         return [dict(zip(pairs, map(jnp.asarray, f.entries), strict=True)) for f in functions]
-
-    def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
-        return product(blocks, u)
 
     def matrix(self, L: Mapping[str, OverModes]) -> SmallMatrix:
         """The coupling and the diagonal L (1/time)."""
@@ -111,7 +107,7 @@ def _length(vector: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class HelicalWaves:
+class HelicalWaves(Coupling):
     """Inertial, Alfven and Hall waves, and their combinations. With F = 2 Omega . k', a = B . k and
     c = i b, in the sense of equation (1):
 
@@ -196,8 +192,8 @@ class HelicalWaves:
 
     def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
         if self.mean_field is None:
-            return product(blocks, u)
-        new = product(blocks, {**u, "magnetic": 1j * u["magnetic"]})
+            return super().applied(blocks, u)
+        new = super().applied(blocks, {**u, "magnetic": 1j * u["magnetic"]})
         return {**new, "magnetic": -1j * new["magnetic"]}
 
     def rates(self, fields: Fields) -> Fields:
@@ -218,7 +214,7 @@ class HelicalWaves:
 
 
 @dataclass(frozen=True)
-class BuoyancyWaves:
+class BuoyancyWaves(Coupling):
     """Internal gravity waves, and inertia-gravity waves with rotation. With b = N theta and the unit
     vectors e_2 = -(e - k' k' . e) / S and e_1 = e_2 x k' of a mode, S = |e - k' k' . e|:
 
@@ -234,7 +230,9 @@ class BuoyancyWaves:
     stratification: float
     equal: bool
 
-    names: tuple[str, ...] = ("velocity", "buoyancy")
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("velocity", "buoyancy")
 
     @property
     def frequency(self) -> float:
@@ -335,9 +333,6 @@ class BuoyancyWaves:
         zero = self.layout.zero
         return {pair: jnp.where(zero, means[pair], block) for pair, block in blocks.items()}
 
-    def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
-        return product(blocks, u)
-
     def rates(self, fields: Fields) -> Fields:
         u = fields["velocity"]
         b = fields["buoyancy"]
@@ -367,7 +362,7 @@ def _precessing(
     mean = (turn + hall) / 2
     half = (turn - hall) / 2
     omega = root(half * half + a * a)
-    inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
+    inverse = quotient(1, omega)
     above, below = (function(SmallMatrix((_complex(damping, mean + s * omega),))) for s in (1, -1))
     matrices = []
     for f, g in zip(above, below, strict=True):

@@ -189,16 +189,6 @@ class ParticleComponent(Component):
         rate = crossing_rate(new, spacing) if fastest is None else fastest.max()
         return {PARTICLES: new}, jax.lax.stop_gradient(rate + potential.fall)
 
-    def rate(
-        self,
-        fields: MatterFields,
-        work: Work,
-        row: Mapping[str, Number],
-        potential: Potential,
-        time: Number,
-    ) -> jax.Array:
-        return crossing_rate(fields[PARTICLES], self.transform.grid.spacing) + potential.fall
-
     def drift(self, fields: MatterFields, duration: Number) -> Any:
         particles = fields[PARTICLES]
         position = particles.records["position"]
@@ -266,6 +256,7 @@ class ParticleComponent(Component):
             "max_speed": jnp.sqrt(fastest),
             "shot_noise": volume * (mass**2).sum() / total**2,
             **by_axis(self.transform.grid, "mean_momentum", momentum),
+            "rate": crossing_rate(particles, self.transform.grid.spacing),
         }
 
     def derived(self) -> Mapping[str, DerivedField]:

@@ -4,27 +4,18 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
-from pydantic import AfterValidator
 
-from simulator.errors import UserError, shown
+from simulator.errors import UserError
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import along_axes
-from simulator.physics.models.names import free_name
+from simulator.physics.names import naming
 from simulator.settings import AxisVector, NonNegative, Settings
 from simulator.spectral import Grid
 from simulator.spectral.arrays import PhysicalVector, PointValues
 
 
-def _scalar_name(name: str) -> str:
-    if not free_name(name):
-        raise ValueError(
-            f"{shown(name)} cannot name a scalar; take another word, e.g. dye or temperature"
-        )
-    return name
-
-
 class Scalar(Settings):
-    name: Annotated[str, AfterValidator(_scalar_name)]
+    name: Annotated[str, naming("a scalar; take another word, e.g. dye or temperature")]
     """Name of the field; it begins the names of the scalar's columns and spectra."""
     diffusivity: NonNegative
     """Molecular diffusivity, length^2 / time."""

@@ -25,7 +25,7 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.tendency import pointwise
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction, traced_points
 from simulator.registry import subclass_of
 from simulator.settings import PythonFile, Settings
 from simulator.spectral import Points
@@ -151,6 +151,14 @@ def _check_declaration(kind: object, path: Path, name: str) -> None:
         )
 
 
+def _fits(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can be broadcast to the `full` one."""
+    try:
+        return np.broadcast_shapes(shape, full) == full
+    except ValueError:
+        return False
+
+
 class _Check:
     """Traces the methods of an equation, without a device, and refuses an equation that a run could
     not compute."""
@@ -160,7 +168,6 @@ class _Check:
         self._path = str(path)
         self._transform = model.transform
         self._layout = model.transform.layout
-        self._kind = jnp.result_type(self._transform.dtype, jnp.complex64)
 
     def all(self) -> None:
         model = self._model
@@ -208,17 +215,15 @@ class _Check:
             )
 
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)
+        return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._transform.complex_dtype)
 
     def _pointwise(self, inputs: Tree, state: Mapping[str, jax.ShapeDtypeStruct]) -> Tree:
-        real = self._transform.dtype
-        value = real if self._layout.real else self._kind
+        value = self._transform.value_dtype
         values = jax.tree.map(
             lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), inputs
         )
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        axes, time = traced_points(self._transform.dtype)
+        points = Points(*cast(Any, axes))
         # The traceback gives the line in `advection` and other methods.
         numbers = self._traced("parameters", partial(parameters, self._model), state)
         if isinstance(self._model, SplitEquation):
@@ -233,9 +238,7 @@ class _Check:
         seen = self._transform.physical.seen_part
         every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
         for leaf in every:
-            try:
-                np.broadcast_shapes(leaf.shape[-3:], POINTS)
-            except ValueError:
+            if not _fits(leaf.shape[-3:], POINTS):
                 self._refuse(
                     method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}"
                 )
@@ -263,11 +266,7 @@ class _Check:
             if name not in shapes:
                 self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
             full = (*shapes[name], *self._layout.shape)
-            try:
-                fits = np.broadcast_shapes(value.shape, full) == full
-            except ValueError:
-                fits = False
-            if not fits:
+            if not _fits(value.shape, full):
                 shape, needed = map(self._layout.seen_part, (value.shape, full))
                 self._refuse(
                     method, f"{name} has shape {shape}, which does not fit the field's {needed}"
@@ -287,11 +286,7 @@ class _Check:
                 problem = "have different components; evolve these as scalars"
                 self._refuse("waves", f"{one} and {other} {problem}")
             full = self._layout.shape
-            try:
-                fits = np.broadcast_shapes(jnp.shape(factor), full) == full
-            except ValueError:
-                fits = False
-            if not fits:
+            if not _fits(jnp.shape(factor), full):
                 shape = self._layout.seen_part(jnp.shape(factor))
                 self._refuse("waves", f"{pair} has shape {shape}; one number a mode is needed")
         if terms and isinstance(self._model, SplitEquation):

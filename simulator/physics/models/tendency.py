@@ -89,19 +89,17 @@ def tendency(
     evaluated = _evaluated(model, fields, time, accelerations or {}, keep, limited)
     products, sources = apart(evaluated.products, SOURCE)
     products, fluxes = apart(products, FLUX)
-    rates = dict(model.combine(products, fields))
-    rates = added(rates, solenoidal_rates(model, sources))
-    rates = added(rates, rates_of_fluxes(model, fluxes))
+    parts = [model.combine(products, fields)]
+    parts += [solenoidal_rates(model, sources), rates_of_fluxes(model, fluxes)]
     if not model.integrated and isinstance(model.waves(), Mapping) and (waves := coupling(model)):
-        rates = added(rates, waves.rates(fields))
-    if model.pushed is None:
-        rates = added(rates, accelerations or {})
+        parts.append(waves.rates(fields))
+    if model.pushed is None and accelerations is not None:
+        parts.append(accelerations)
     if model.closure is not None:
-        rates = added(rates, model.closure.modal_rates(model, fields))
-    for term in model.terms:
-        rates = added(rates, solenoidal_rates(model, term.modal_rates(fields, time)))
+        parts.append(model.closure.modal_rates(model, fields))
+    parts += [solenoidal_rates(model, term.modal_rates(fields, time)) for term in model.terms]
     maxima = {"rate": _limit(model, fields, evaluated.maxima)} if limited else {}
-    return _complete(model, rates), evaluated._replace(maxima=maxima)
+    return _complete(model, reduce(added, parts)), evaluated._replace(maxima=maxima)
 
 
 def _limit(model: Equation, fields: Fields, at_points: Mapping[str, Number]) -> Number:
@@ -307,10 +305,9 @@ def _complete(model: Equation, rates: Fields) -> Fields:
     """The rates of all fields in the fields' type; made Hermitian if modes of real fields may
     grow."""
     layout = model.transform.layout
-    kind = jnp.result_type(model.transform.dtype, jnp.complex64)
     complete = {}
     for name, lead in model.shapes.items():
-        rate = jnp.asarray(rates.get(name, 0), kind)
+        rate = jnp.asarray(rates.get(name, 0), model.transform.complex_dtype)
         rate = jnp.broadcast_to(rate, (*lead, *layout.shape))
         complete[name] = model.linear_growth.hermitian(rate)
     return complete

@@ -133,12 +133,10 @@ class Assignment:
         have no such phase, come from the first grid alone."""
         layout = self.transform.layout
         angle = jnp.zeros((1, 1, 1))
-        nyquist = jnp.zeros((1, 1, 1), bool)
-        for axis, n in zip(AXES, self.transform.grid.shape, strict=True):
+        for axis in AXES:
             angle = angle + layout.cycles(axis)
-            nyquist = nyquist | (2 * abs(layout.integers(axis)) == n)
-        turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
-        return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
+        turned = jnp.where(layout.nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
+        return jnp.where(layout.nyquist, 1, 0.5).astype(self.transform.dtype), turned
 
     def deposit(
         self, position: ParticleVectors, mass: ParticleScalars, count: Count = None

@@ -6,33 +6,22 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
-from pydantic import AfterValidator, model_validator
+from pydantic import model_validator
 
-from simulator.errors import shown
+from simulator.physics.names import is_word, naming
 from simulator.physics.particles.interpolation import ACCELERATION, VELOCITY, Fluid, Interpolation
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.particle_start import RandomPlaces, Start, StoredPlaces
 from simulator.settings import Count, Positive, Settings, Vector, wrong
 from simulator.spectral.arrays import Number, Numbers, ParticleVectors
 
-LONGEST_NAME = 64
-
-
-def _usable(name: str) -> str:
-    if not name.isidentifier() or len(name) > LONGEST_NAME:
-        raise ValueError(
-            f"{shown(name)} cannot name particles; take a word of letters, digits and _, e.g. tracers"
-        )
-    return name
-
-
-ParticleName = Annotated[str, AfterValidator(_usable)]
+_WHAT = "particles; take a word of letters, digits and _, e.g. tracers"
 
 
 class ParticleSettings(Settings):
     """Keys of every kind of particle that moves with a fluid."""
 
-    name: ParticleName
+    name: Annotated[str, naming(_WHAT, is_word)]
     """Name of the particles in files."""
     count: Count | None = None
     """Number of particles; with start: snapshot that of the stored ones."""
@@ -91,13 +80,13 @@ class Species:
 
     def begin(self, records: Records, fluid: Fluid) -> dict[str, ParticleVectors]:
         """The records that the start has not set, except those that are zero."""
-        raise TypeError(f"{type(self).__name__} does not define begin")
+        raise NotImplementedError
 
     def motion(
         self, records: Records, fluid: Fluid, memory: Numbers
     ) -> tuple[ParticleVectors, ParticleVectors]:
         """Velocity (length/time) and acceleration (length/time^2) of the particles."""
-        raise TypeError(f"{type(self).__name__} does not define motion")
+        raise NotImplementedError
 
     def memory(self, vorticity: Number) -> dict[str, jax.Array]:
         """Numbers by name that every step needs, from the rms vorticity (1/time) of the initial
@@ -106,7 +95,7 @@ class Species:
 
     def rates(self, records: Records, fluid: Fluid, memory: Numbers) -> dict[str, ParticleVectors]:
         """Explicit rates of change (1/time) of the records `advanced`, in any precision."""
-        raise TypeError(f"{type(self).__name__} does not define rates")
+        raise NotImplementedError
 
     def linear(self, memory: Numbers) -> dict[str, Number]:
         """Factors (1/time) of linear rates, by record; records of `advanced` without a linear rate

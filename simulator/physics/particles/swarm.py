@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from simulator.errors import UserError, did_you_mean
+from simulator.errors import UserError, did_you_mean, prefixed
 from simulator.physics.particles import PARTICLES
 from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
@@ -61,7 +61,6 @@ class SpeciesRun:
     species: Species
     sampler: Sampler
     stored: StoredParticles | None  # The file from which the species starts, if there is one.
-    count: int
 
 
 class Swarm:
@@ -77,10 +76,8 @@ class Swarm:
         self._bodies: dict[str, Body] = {}
         self.populations: dict[str, Population] = {}
         for number, s in enumerate(settings):
-            try:
+            with prefixed(str(number)):
                 self._add(s, files)
-            except UserError as error:
-                raise UserError(f"{number}.{error}") from error
 
     def _add(self, settings: Any, files: ParticleFiles | None) -> None:
         assert files is not None  # only a swarm without species does without
@@ -90,20 +87,16 @@ class Swarm:
         count = settings.count
         match start:
             case starts.StoredPlaces():
-                try:
+                with prefixed("start", ": "):
                     stored = files.particles(str(start.path), start.name or settings.name)
-                except UserError as error:
-                    raise UserError(f"start: {error}") from error
                 count = stored.count
             case starts.LatticePlaces():
                 self._starts[settings.name] = starts.lattice_positions(count, self.domain)
             case starts.PairPlaces():
                 self._starts[settings.name] = start.positions(count, self.domain)
             case starts.PythonPlaces():
-                try:
+                with prefixed("start.function", ": "):
                     positions = starts.python_positions(start, files, species.starts_with)
-                except UserError as error:
-                    raise UserError(f"start.function: {error}") from error
                 self._starts[settings.name] = positions
             case starts.RandomPlaces():
                 self._starts[settings.name] = starts.random_positions(start.seed, self.domain)
@@ -111,7 +104,7 @@ class Swarm:
             settings.name, species.records, count, self.domain
         )
         sampler = Sampler(self.flow.transform, settings.interpolation)
-        self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
+        self.kinds[settings.name] = SpeciesRun(species, sampler, stored)
         if settings.stops_at is not None:
             self._bodies[settings.name] = self._body(settings.stops_at)
 
@@ -142,10 +135,8 @@ class Swarm:
             return {}, {}
         sets: Sets = {}
         for number, (name, kind) in enumerate(self.kinds.items()):
-            try:
+            with prefixed(f"{number}.start", ": "):
                 sets[name] = self._placed(name, kind)
-            except UserError as error:
-                raise UserError(f"{number}.start: {error}") from error
         vorticity = jax.jit(self._rms_vorticity)(fields)
         for number, kind in enumerate(self.kinds.values()):
             if kind.species.memory(vorticity) and not bool(vorticity > 0):
@@ -319,27 +310,18 @@ class Swarm:
         last = [*computed, *((array, None) for array in arrays)]
         for name, kind in self.kinds.items():
             before = sets[name]
-            valid = sets[name].valid
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
-            old = before.records["position"]
-            path = before.records["displacement"]
             lazy = isinstance(new["position"], Combination)
             waits = before.count if lazy else new["position"]
             for array, place in last:
                 waits = self.domain.after(waits, array, place)
             lost = None
             if lazy:
-                arguments = waits, path, old, new["position"]
-                position, path, lost = self.domain.on_devices(
-                    partial(advanced, self.domain.threads, self.domain.box), *arguments
-                )
-                kept = {"position": position, "displacement": path}
+                kept, lost = self._combined(before, new["position"], waits)
             else:
-                new |= {
-                    "displacement": path + (waits - old),
-                    "position": self.domain.wrapped(waits),
-                }
-                kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
+                path = before.records["displacement"] + (waits - before.records["position"])
+                new |= {"displacement": path, "position": self.domain.wrapped(waits)}
+                kept = {r: jnp.where(before.valid, a, 0) for r, a in new.items()}
             new_set = settled(before.with_records(kept), self.domain)
             after[name] = in_cell_order(new_set, self.domain, step % SORT_EVERY == 0)
             last = [(after[name].needed, None)]
@@ -350,3 +332,14 @@ class Swarm:
             for record in kind.species.advanced:
                 finite &= jnp.isfinite(after[name].records[record]).all()
         return after, finite
+
+    def _combined(
+        self, before: ParticleSet, position: Combination, count: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Positions and displacements, which native code computes from a combination of old
+        positions and rates, and the number of particles that each device has lost."""
+        local = partial(advanced, self.domain.threads, self.domain.box)
+        records = before.records
+        arguments = count, records["displacement"], records["position"], position
+        moved, path, lost = self.domain.on_devices(local, *arguments)
+        return {"position": moved, "displacement": path}, lost

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from math import factorial
 from operator import add
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,11 +60,6 @@ class SmallMatrix:
         entries = (e if i % diagonal else e + number for i, e in enumerate(self.entries))
         return SmallMatrix(tuple(entries))
 
-    def times(self, values: Sequence[Any]) -> list[Any]:
-        """The product with a vector, whose components are arrays over the modes."""
-        indices = range(self.size)
-        return [reduce(add, (self[i, j] * values[j] for j in indices)) for i in indices]
-
 
 MatrixFunction = Callable[[SmallMatrix], tuple[SmallMatrix, ...]]
 """Functions of L dt, e.g. `exponential` alone."""
@@ -74,26 +69,25 @@ Blocks = dict[tuple[str, str], jax.Array]
 of both that is a vector, unless it is the same for all components."""
 
 
-@runtime_checkable
-class Coupling(Protocol):
+class Coupling:
     """The part of L that couples unknowns."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The unknowns that are coupled."""
-        ...
+        raise NotImplementedError
 
     def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         """The functions of (L + coupling) dt, where L (1/time) is diagonal."""
-        ...
+        raise NotImplementedError
 
     def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
         """The product of a function with the coupled unknowns."""
-        ...
+        return product(blocks, u)
 
     def rates(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The coupling times the unknowns (per time), without the diagonal L."""
-        ...
+        raise NotImplementedError
 
 
 class Coupled(Evolved):

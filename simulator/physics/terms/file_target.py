@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.initial.stored import check_frame
 from simulator.physics.terms.shapes import ArrayMaskSettings
-from simulator.physics.terms.term import StoredValues, TermFiles, prefixed
+from simulator.physics.terms.term import StoredValues, TermFiles
 from simulator.settings import InputPath, Real, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number
@@ -114,15 +114,15 @@ class StoredTarget:
     def shape(self) -> jax.ShapeDtypeStruct:
         """Of `coefficients`."""
         layout = self.transform.layout
-        kind = np.result_type(self.transform.dtype, np.complex64)
-        return jax.ShapeDtypeStruct((len(self.times), *self.lead, *layout.shape), kind)
+        return jax.ShapeDtypeStruct(
+            (len(self.times), *self.lead, *layout.shape), self.transform.complex_dtype
+        )
 
     def coefficients(self) -> jax.Array:
         """Coefficients (time, component, *layout.order), read from the files."""
         transform = self.transform
         if self._array is not None:
-            dtype = transform.dtype if transform.layout.real else self.shape.dtype
-            values = self._array.values(transform.physical, self.lead, dtype)
+            values = self._array.values(transform.physical, self.lead, transform.value_dtype)
             fields = [jax.jit(partial(_modes, transform))(values)]
         else:
             fields = [

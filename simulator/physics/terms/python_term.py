@@ -10,7 +10,7 @@ from pydantic import Field
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.shapes import Coordinates
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import NonNegative, PythonFile
 from simulator.spectral.arrays import Number, PointValues
 
@@ -37,12 +37,9 @@ class PythonTerm(Term):
     def __init__(self, settings: PythonTermSettings, model: Extended, files: TermFiles):
         super().__init__(settings, model, files)
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
-        real = self.transform.dtype
-        kind = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
-        values = {n: jax.ShapeDtypeStruct((*s, *POINTS), kind) for n, s in self.shapes.items()}
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        points = self.grid.seen([jax.ShapeDtypeStruct(shape, real) for shape in axes])
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        values = traced_values(self.shapes, self.transform.value_dtype)
+        axes, time = traced_points(self.transform.dtype)
+        points = self.grid.seen(axes)
         self.acts_on = tuple(jax.eval_shape(self._rates, values, points, time))
         for name in self.acts_on:
             self.check_field("function", name)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from pydantic import Discriminator, Field, Tag
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
@@ -33,17 +33,11 @@ from simulator.physics.terms.shapes import (
     ShapeSettings,
     SphereSettings,
     UnionSettings,
+    extents_of,
     from_nearest,
 )
-from simulator.physics.terms.term import (
-    Added,
-    Extended,
-    Term,
-    TermFiles,
-    TermSettings,
-    prefixed,
-)
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
+from simulator.physics.user_function import UserFunction, traced_points
 from simulator.settings import Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
@@ -202,11 +196,8 @@ class Relax(Term):
 
     def _trace(self) -> None:
         """Raises UserError for functions and formulas that cannot be evaluated at points."""
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        dtype = self.transform.dtype
-        every = [jax.ShapeDtypeStruct(shape, dtype) for shape in axes]
-        points = self.grid.seen(every)
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        axes, time = traced_points(self.transform.dtype)
+        points = self.grid.seen(axes)
         names = self.settings.target.keys() - self._stored.keys()
         functions = {} if self._array else {"mask": lambda p, t: self.mask({}, p, t)}
         functions |= {n: lambda p, t, n=n: self.target(n, {}, p, t) for n in names}
@@ -225,8 +216,8 @@ class Relax(Term):
         if not isinstance(mask, PythonMaskSettings):
             return mask.chi(self.grid, points, time)
         function = replace(self._functions["mask"], parameters=mask.parameters)
-        shape = np.broadcast_shapes(*(p.shape for p in points))
-        return function.values(function(*points, time), (), shape, self.transform.dtype)
+        value = function(*points, time)
+        return function.values(value, (), extents_of(points), self.transform.dtype)
 
     def target(
         self, name: str, inputs: PointValues, points: Coordinates, time: Number
@@ -237,10 +228,9 @@ class Relax(Term):
         count = lead[0] if lead else 1
         if isinstance(target, PythonTargetSettings):
             function = replace(self._functions[name], parameters=target.parameters)
-            shape = np.broadcast_shapes(*(p.shape for p in points))
-            real = self.transform.dtype
-            dtype = real if self.transform.layout.real else jnp.result_type(real, jnp.complex64)
-            value = function.values(function(*points, time), lead, shape, dtype)
+            value = function(*points, time)
+            dtype = self.transform.value_dtype
+            value = function.values(value, lead, extents_of(points), dtype)
             return list(value) if lead else [value]
         if isinstance(target, str) and target == BODY:
             return self.settings.mask.velocity(self.grid, points, time)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from pydantic import Field, model_validator
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
 from simulator.settings import InputPath, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
@@ -32,6 +32,11 @@ Place = Annotated[
     Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
     entries("a number or a formula of t for each axis of the grid is needed", 2, 3),
 ]
+
+
+def extents_of(points: Coordinates) -> tuple[int, ...]:
+    """The extents of the block of points that the coordinates span."""
+    return np.broadcast_shapes(*(x.shape for x in points))
 
 
 def step_down(distance: jax.Array, width: Number | float) -> jax.Array:
@@ -56,11 +61,11 @@ class ShapeSettings(Settings):
 
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """The distance (length) from the surface, negative inside."""
-        raise TypeError(f"{type(self).__name__} does not define distance")
+        raise NotImplementedError
 
     def velocity(self, grid: Grid, points: Coordinates, time: Number) -> list[jax.Array]:
         """The velocity (length/time) of the body at a point, a component for each axis."""
-        raise TypeError(f"{type(self).__name__} does not define velocity")
+        raise NotImplementedError
 
     def middle(self, grid: Grid, time: Number) -> list[jax.Array]:
         """The point about which a body turns and its torque is measured, in double precision."""
@@ -90,7 +95,7 @@ class ShapeSettings(Settings):
         near = self.near(grid, points, time)
         if near is None:
             return step_down(self.distance(grid, points, time), width)
-        shape = np.broadcast_shapes(*(x.shape for x in points))
+        shape = extents_of(points)
 
         def inside() -> jax.Array:
             return jnp.broadcast_to(step_down(self.distance(grid, points, time), width), shape)
@@ -345,10 +350,8 @@ class UnionSettings(Settings):
 
     def check(self, grid: Grid) -> None:
         for i, part in enumerate(self.parts):
-            try:
+            with prefixed(f"parts.{i}"):
                 part.check(grid)
-            except UserError as error:
-                raise UserError(f"parts.{i}.{error}") from None
 
     def inside(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """Whether points lie inside one of the parts."""

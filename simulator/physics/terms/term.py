@@ -1,7 +1,6 @@
 """The contract of a term that is added to an equation."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -9,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from pydantic import AfterValidator
 
-from simulator.errors import UserError, did_you_mean, shown
+from simulator.errors import UserError, did_you_mean
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.names import free_name
 from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.names import naming
 from simulator.physics.user_function import Stored, UserFiles
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid, Transform
@@ -33,14 +31,6 @@ class Extended(Protocol):
 
     @property
     def diffuses(self) -> Sequence[str]: ...
-
-
-def _term_name(name: str) -> str:
-    if not free_name(name):
-        raise ValueError(
-            f"{shown(name)} cannot name a term, whose columns end with it; e.g. cylinder"
-        )
-    return name
 
 
 class TermFiles(UserFiles, Protocol):
@@ -77,7 +67,7 @@ class StoredValues(Protocol):
 class TermSettings(Settings):
     """Keys of every term."""
 
-    name: Annotated[str, AfterValidator(_term_name)]
+    name: Annotated[str, naming("a term, whose columns end with it; e.g. cylinder")]
     """Name of the term, with which its columns end: `power_NAME`."""
 
 
@@ -169,7 +159,7 @@ class Term:
     ) -> Added:
         """What the term adds at a point. `values` are those of the fields that terms know, `inputs`
         those of `inputs`; `points` has a coordinate for each axis of the grid."""
-        raise TypeError(f"{type(self).__name__} does not define at_point")
+        raise NotImplementedError
 
     def integrands(
         self, momentum: jax.Array | None, points: Sequence[OverPoints], time: Number
@@ -217,13 +207,3 @@ class Term:
             raise UserError(f"{key}: unknown field {name!r}{meant} {known}")
         if name == "velocity" and self._unforced is not None:
             raise UserError(f"{key}: velocity {self._unforced}")
-
-
-@contextmanager
-def prefixed(key: str, end: str = ".") -> Iterator[None]:
-    """Adds the key of the block to errors `KEY: MESSAGE` about a key in it; with `end` ": " to
-    errors that name no key."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{key}{end}{error}") from None

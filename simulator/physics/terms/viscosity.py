@@ -7,20 +7,19 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError
-from simulator.physics.models.advection import stress_pairs
+from simulator.physics.models.advection import strain_rate, stress_pairs
 from simulator.physics.models.closures import diffusive_rate
 from simulator.physics.models.fields import Fields, constant
 from simulator.physics.terms.formula import Formula, formula_value
-from simulator.physics.terms.shapes import Coordinates
+from simulator.physics.terms.shapes import Coordinates, extents_of
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
-from simulator.physics.user_function import POINTS, UserFunction
+from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
-from simulator.spectral.operators import gradient, wavenumbers
+from simulator.spectral.operators import gradient
 
 
 class PythonCoefficientSettings(Settings):
@@ -77,10 +76,9 @@ class Viscosity(Term):
         """Raises UserError for a coefficient that cannot be evaluated at points."""
         dtype = self.transform.dtype
         shapes = {**self.shapes, "shear_rate": ()} if name == "velocity" else self.shapes
-        values = {n: jax.ShapeDtypeStruct((*s, *POINTS), dtype) for n, s in shapes.items()}
-        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-        points = self.grid.seen([jax.ShapeDtypeStruct(shape, dtype) for shape in axes])
-        time = jax.ShapeDtypeStruct((), jnp.float64)
+        values = traced_values(shapes, dtype)
+        axes, time = traced_points(dtype)
+        points = self.grid.seen(axes)
         traced = jax.make_jaxpr(lambda *a: self.coefficient(name, *a))(values, points, time)
         if name in self._functions:
             self._functions[name].check_pointwise(traced, "it works point by point")
@@ -98,8 +96,7 @@ class Viscosity(Term):
                 raise UserError(f"coefficients.{name}: {error}") from None
         function = replace(self._functions[name], parameters=coefficient.parameters)
         value = function(dict(values), tuple(points), time)
-        shape = np.broadcast_shapes(*(p.shape for p in points))
-        return function.values(value, (), shape, dtype)
+        return function.values(value, (), extents_of(points), dtype)
 
     def inputs(self, fields: Fields, time: Number) -> Fields:
         inputs = {}
@@ -107,9 +104,7 @@ class Viscosity(Term):
         for name in self.settings.coefficients:
             if name == "velocity":
                 u = fields[name]
-                k = wavenumbers(layout, u.real.dtype)
-                pairs = stress_pairs(len(k))
-                inputs["strain"] = 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
+                inputs["strain"] = strain_rate(layout, u, stress_pairs(len(u)))
             else:
                 inputs[f"gradient/{name}"] = gradient(layout, fields[name])
         return inputs

@@ -5,7 +5,7 @@ from typing import TypeVar
 import jax.numpy as jnp
 
 from simulator.physics.models.damping import Drag, damping_rate, diffusive_terms
-from simulator.physics.models.fields import Fields
+from simulator.physics.models.fields import Fields, products_of
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.budget import Balance, Budget
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
@@ -13,10 +13,8 @@ from simulator.physics.models.observables.observable import Columns, Observable,
 from simulator.physics.models.observables.subgrid import loss_column, losses
 from simulator.physics.models.shear import production
 from simulator.physics.models.tendency import linear_terms
-from simulator.spectral import Local, Points
-from simulator.spectral.arrays import Number, OfModes, PointValues
+from simulator.spectral.arrays import Number, OfModes
 from simulator.spectral.operators import squared
-from simulator.spectral.transform import Tree
 
 AnyFlow = TypeVar("AnyFlow", bound=IncompressibleFlow)
 
@@ -74,10 +72,7 @@ class AdvectiveTransfers(Observable[AnyFlow]):
     """The kinetic energy, and the variance of each scalar, that modes receive by advection."""
 
     def transfers(self, model: AnyFlow, fields: Fields) -> dict[str, OfModes]:
-        def local(values: PointValues, points: Points, parameters: Tree) -> Local:
-            return Local(model.products(values))
-
-        products = model.transform.evaluate(model.inputs(fields), local).products
+        products = products_of(model.transform, model.inputs(fields), model.products)
         advection = model.momentum.force(model.transform.layout, products)
         kinetic = energy_transfer(fields["velocity"], advection)
         return {"kinetic_energy": kinetic, **scalar_transfers(model, products, fields)}

@@ -17,7 +17,7 @@ from simulator.physics.models.density import (
     faces,
 )
 from simulator.physics.models.equation import products_at, with_parameters
-from simulator.physics.models.fields import DerivedField, Fields
+from simulator.physics.models.fields import DerivedField, Fields, products_of
 from simulator.physics.models.gas_limit import momentum_at_edge
 from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.budget import Balance, Budget, BudgetRow
@@ -260,7 +260,7 @@ class GasTransfers(Observable[Gas]):
         if model.gravitational_constant:
             inputs["grad_phi"] = model.gradient(model.potential(rho))
 
-        def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
+        def terms(values: PointValues) -> PointValues:
             density = values["density"]
             m = values["momentum"]
             v = m / density
@@ -272,9 +272,9 @@ class GasTransfers(Observable[Gas]):
             }
             if "grad_phi" in values:
                 products["weight"] = density * values["grad_phi"]
-            return Local(products)
+            return products
 
-        products = model.transform.evaluate(inputs, terms).products
+        products = products_of(model.transform, inputs, terms)
         flux = products["flux"]
         rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
         outflow = jnp.stack([operators.divergence(layout, row) for row in rows])

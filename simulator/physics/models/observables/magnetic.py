@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational
 from simulator.physics.models.damping import absent, diffusive_terms
-from simulator.physics.models.fields import DerivedField, Fields
+from simulator.physics.models.fields import DerivedField, Fields, products_of
 from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.observables.energy import scalar_transfers
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
@@ -104,19 +104,19 @@ class MagneticTransfers(Observable[ConductingFlow]):
     def transfers(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
         exact = Rotational(magnetic=True)
 
-        def terms(values: PointValues, points: Points, parameters: Tree) -> Local:
+        def terms(values: PointValues) -> PointValues:
             u = values["velocity"]
             b = values["magnetic"]
             advection = cross(u, values["vorticity"])
             lorentz = cross(values["current"], b)
             fluxes = scalar_fluxes(model.transported, values)
             exchanged = {"emf": model.products(values)["emf"], **fluxes}
-            return Local({**exchanged, "advection": advection, "lorentz": lorentz})
+            return {**exchanged, "advection": advection, "lorentz": lorentz}
 
         u = fields["velocity"]
         b = fields["magnetic"]
         inputs = {**fields, **exact.inputs(model.transform.layout, fields)}
-        products = model.transform.evaluate(inputs, terms).products
+        products = products_of(model.transform, inputs, terms)
         return {
             "kinetic_energy": energy_transfer(u, products["advection"]),
             "lorentz": energy_transfer(u, products["lorentz"]),
@@ -157,10 +157,9 @@ def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns
         "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
     }
     terms = diffusive_terms(model.resistivity, model.settings.hyperresistivity)
-    present = [(n, eta) for n, eta in terms if not absent(eta)]
     # With a closure the cascade ends at scales below the grid.
-    if present and not model.kinematic and model.closure is None:
-        scale = dissipation_scale(present, ohmic)
+    if terms and not model.kinematic and model.closure is None:
+        scale = dissipation_scale(terms, ohmic)
         scales["resistive_scale"] = scale
         scales["k_max_resistive"] = model.transform.grid.largest_wavenumber * scale
     return scales

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from simulator.physics.models import fields as specs
 from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, MatterFields
-from simulator.physics.models.kinds import Mixture
+from simulator.physics.models.kinds import Matter, Mixture
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, Spectrum
 
@@ -70,24 +70,17 @@ class AllMatter(Observable[Mixture]):
             **{name: summed(name) for name in MOMENTUM},
             **by_axis(layout.grid, "center", center(layout, total(modes.values()))),
         }
-        if model.background is not None:
-            columns["scale_factor"] = model.background.scale_factor(row.time)
-            columns["energy_residual"] = jnp.zeros(())
-            if EXPECTED in fields:
-                slope = model.energy_slope(moment, row.time)
-                expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
-                columns["energy_residual"] = columns["energy"] - expected
+        columns |= _of_expansion(model, fields, moment, columns["energy"], row.time)
         for name, parts_row in rows.items():
             columns |= {
                 f"{name}_{column}": x for column, x in parts_row.items() if column not in SHARED
             }
             columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
             columns[f"{name}_potential_energy"] = shares[name]
-        rates = []
-        for name, part in model.parts.items():
-            matter = model.of(name, fields)
-            work = moment.works[name]
-            rates.append(part.rate(matter, work, rows[name], moment.potential, row.time))
+        rates = (
+            part.rate(model.of(n, fields), moment.works[n], rows[n], moment.potential, row.time)
+            for n, part in model.parts.items()
+        )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
     def warnings(self, model: Mixture, row: Mapping[str, float]) -> list[str]:
@@ -143,6 +136,20 @@ class AllMatter(Observable[Mixture]):
             specs.POTENTIAL, lambda fields: model.moment(fields).potential.values
         )
         return specs.by_name(density, potential, *parts)
+
+
+def _of_expansion(
+    model: Mixture, fields: MatterFields, moment: Matter, energy: Number, time: Number
+) -> Columns:
+    """`scale_factor` and `energy_residual` in an expanding background."""
+    if model.background is None:
+        return {}
+    scale_factor = model.background.scale_factor(time)
+    residual = jnp.zeros(())
+    if EXPECTED in fields:
+        slope = model.energy_slope(moment, time)
+        residual = energy - continued(fields[EXPECTED], scale_factor, slope)[0]
+    return {"scale_factor": scale_factor, "energy_residual": residual}
 
 
 def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -> Float[Array, "5"]:

@@ -119,17 +119,16 @@ class Turbulence(Observable[IncompressibleFlow]):
         energy."""
         layout = model.transform.layout
         terms = diffusive_terms(model.viscosity, model.hyperviscosity)
-        present = [(n, nu) for n, nu in terms if not absent(nu)]
         columns: Columns = {}
         scale = None
         if model.transform.grid.planar and "magnetic" not in model.fields:
             lost = weighted_square(layout, damping_rate(layout, terms, omega.real.dtype), omega)
             columns["enstrophy_dissipation"] = lost
-            if present:
-                scale = dissipation_scale(present, lost, "enstrophy")
+            if terms:
+                scale = dissipation_scale(terms, lost, "enstrophy")
                 columns["kraichnan_scale"] = scale
-        elif present and model.closure is None:
-            scale = dissipation_scale(present, viscous)
+        elif terms and model.closure is None:
+            scale = dissipation_scale(terms, viscous)
             columns["kolmogorov_scale"] = scale
         if scale is not None and model.closure is None:
             columns["k_max_eta"] = model.transform.grid.largest_wavenumber * scale

@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models.advection import Rotational
-from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.advection import Rotational, strain_rate
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, products_of
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Observable
-from simulator.spectral import Layout, Local, Points, Transform, arrays, operators
-from simulator.spectral.transform import Tree
+from simulator.spectral import Transform, arrays, operators
 
 
 class VelocityFields(Observable[IncompressibleFlow]):
@@ -64,14 +62,16 @@ def pressure(model: IncompressibleFlow, fields: Fields) -> arrays.PhysicalScalar
     """The values of the pressure."""
     transform = model.transform
     layout = transform.layout
-    exact = Rotational(magnetic="magnetic" in fields)
+    magnetic = "magnetic" in fields
+    exact = Rotational(magnetic)
+    names = ("velocity", "magnetic") if magnetic else ("velocity",)
 
-    def head(values: arrays.PointValues, points: Points, parameters: Tree) -> Local:
+    def head(values: arrays.PointValues) -> arrays.PointValues:
         kinetic = 0.5 * operators.squared(values["velocity"])
-        return Local({"force": exact.products(values)["force"], "kinetic": kinetic})
+        return {"force": exact.products(values)["force"], "kinetic": kinetic}
 
-    inputs = {name: fields[name] for name in exact.fields} | exact.inputs(layout, fields)
-    products = transform.evaluate(inputs, head).products
+    inputs = {name: fields[name] for name in names} | exact.inputs(layout, fields)
+    products = products_of(transform, inputs, head)
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
     forced = operators.divergence(layout, products["force"] + model.body_force(fields))
@@ -87,9 +87,8 @@ def vortex_criteria(transform: Transform) -> list[DerivedField]:
     def parts(fields: Fields) -> tuple[jax.Array, jax.Array]:
         layout = transform.layout
         u = fields["velocity"]
-        return transform.inverse(strain_rate(layout, u)), transform.inverse(
-            operators.curl(layout, u)
-        )
+        inverse = transform.inverse
+        return inverse(strain_rate(layout, u)), inverse(operators.curl(layout, u))
 
     def q(fields: Fields) -> jax.Array:
         s, w = parts(fields)
@@ -135,13 +134,3 @@ def curl_fields(
     if transform.grid.planar:
         return [curl_itself]
     return [curl_itself, DerivedField(size, specs.magnitude(values))]
-
-
-def strain_rate(layout: Layout, velocity: arrays.SpectralVector) -> Complex[Array, "pair ka kb kc"]:
-    """The components xx, yy, zz, xy, xz, yz of S_ij = (du_i/dx_j + du_j/dx_i) / 2; in a plane xx,
-    yy, xy."""
-    k = operators.wavenumbers(layout, velocity.real.dtype)
-    u = velocity
-    return 0.5j * jnp.stack(
-        [k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))]
-    )

@@ -20,7 +20,9 @@ from simulator.spectral.arrays import (
     PointValues,
     SpectralScalar,
     Spectrum,
+    quotient,
 )
+from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, project, squared
 from simulator.spectral.transform import Tree
 
@@ -43,12 +45,7 @@ class WaveColumns(Observable[MatterWave]):
         values = squared(model.transform.inverse(psi))
         rho = model.real.forward(values)
         v = model.turn(values, row.time)
-        # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
-        waves = zip(
-            "xyz", model.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True
-        )
-        odd = (jnp.where(2 * abs(layout.integers(axis)) == n, 0, k) for axis, n, k in waves)
-        momentum = [model.hbar * layout.sum(k * squared(psi)) for k in odd]
+        momentum = _momentum(model, psi)
         place = center(model.real.layout, rho)
         drift = [p / layout.sum(squared(psi)) for p in momentum]
         evaluated = _measured(
@@ -89,6 +86,15 @@ class WaveColumns(Observable[MatterWave]):
         return columns | {"rate": model.spread(v)}
 
 
+def _momentum(model: MatterWave, psi: SpectralScalar) -> list[Number]:
+    """The box mean of rho v along x, y and z."""
+    layout = model.transform.layout
+    # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
+    waves = zip(AXES, model.transform.grid.shape, layout.wavenumbers(psi.real.dtype), strict=True)
+    odd = (jnp.where(2 * abs(layout.integers(axis)) == n, 0, k) for axis, n, k in waves)
+    return [model.hbar * layout.sum(k * squared(psi)) for k in odd]
+
+
 def _measured(
     model: MatterWave,
     psi: SpectralScalar,
@@ -109,8 +115,7 @@ def _measured(
         wave = values["psi"]
         density = squared(wave)
         slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
-        empty = density <= 0
-        quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
+        quantum = quotient(squared(slope), density)
         means = {"density": density, "quantum": quantum, "square": density**2}
         place, drift = parameters
         away = from_center(model.transform.grid, points, place)
@@ -184,11 +189,7 @@ class WaveSpectra(Observable[MatterWave]):
         real = model.real
         both = fields["psi"], gradient(model.transform.layout, fields["psi"])
         wave, slope = map(model.transform.inverse, both)
-        modulus = jnp.sqrt(squared(wave))
-        empty = modulus <= 0
-        rate = jnp.where(
-            empty, 0, model.hbar * jnp.conj(wave) * slope / jnp.where(empty, 1, modulus)
-        )
+        rate = quotient(model.hbar * jnp.conj(wave) * slope, jnp.sqrt(squared(wave)))
         flow = real.forward(rate.imag)
         quantum = real.forward(rate.real)
         solenoidal = project(real.layout, flow)
@@ -210,11 +211,7 @@ class WaveFields(Observable[MatterWave]):
             psi = fields["psi"]
             wave = inverse(psi)
             slope = inverse(gradient(model.transform.layout, psi))
-            rho = squared(wave)
-            empty = rho <= 0
-            return jnp.where(
-                empty, 0, model.hbar * (jnp.conj(wave) * slope).imag / jnp.where(empty, 1, rho)
-            )
+            return quotient(model.hbar * (jnp.conj(wave) * slope).imag, squared(wave))
 
         def potential(fields: Fields) -> jax.Array:
             return model.real.inverse(model.potential(model.real.forward(density(fields))))

@@ -14,7 +14,7 @@ from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.spectral import Layout
-from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector
+from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector, quotient
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
 
@@ -55,7 +55,7 @@ def _linear(
     k = _in_space(wavenumbers(layout, dtype))
     k2 = k[0] ** 2 + k[1] ** 2 + k[2] ** 2
     length = jnp.sqrt(k2)
-    inverse = jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, length))
+    inverse = quotient(1, length)
     small = 64 * jnp.finfo(dtype).eps
 
     def along(vector: Sequence[float]) -> jax.Array:
@@ -109,7 +109,7 @@ def energy_parts(
     with omega = 0, horizontally uniform flow and buoyancy, their means included."""
     dtype = velocity.real.dtype
     coriolis, omega, rise = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
-    inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
+    inverse = quotient(1, omega)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(dtype))
     velocity = jnp.stack(_in_space(velocity))
     axis = _in_space(axis)

@@ -1,4 +1,10 @@
-"""Names that users may give to fields."""
+"""Names that users may give to fields, terms, forces and particles."""
+
+from collections.abc import Callable
+
+from pydantic import AfterValidator
+
+from simulator.errors import shown
 
 _OF_MODELS = """
 velocity magnetic buoyancy density momentum psi vorticity vorticity_magnitude current current_magnitude
@@ -11,11 +17,15 @@ RESERVED = frozenset(f"{_OF_MODELS} {_OF_TABLES}".split())
 """Names of fields, spectra and quantities of some model, of coordinates of tables and series, and
 of products that are computed at points. `viscous`, `ohmic`, `drag`, `subgrid`: columns
 `NAME_dissipation`."""
-LONGEST_NAME = 64
+
+
+def is_word(name: str) -> bool:
+    """Whether `name` may name columns and files."""
+    return name.isidentifier() and len(name) <= 64
 
 
 def free_name(name: str) -> bool:
-    """Whether `name` may name fields, columns and files. Names of carried arrays begin with
+    """Whether `name` may name fields, too. Names of carried arrays begin with
     `memory_`, `history_` and `series_`, quantities of histograms end with `_deviation` and
     `_gradient`, a scalar's loss to a closure with `_subgrid`, and fields made from a scalar as in
     `observables.scalars`."""
@@ -25,4 +35,15 @@ def free_name(name: str) -> bool:
         or name.endswith(endings)
         or name in RESERVED
     )
-    return name.isidentifier() and len(name) <= LONGEST_NAME and not taken
+    return is_word(name) and not taken
+
+
+def naming(what: str, allowed: Callable[[str], bool] = free_name) -> AfterValidator:
+    """Validates a name. `what`: the end of the message NAME cannot name ..."""
+
+    def check(name: str) -> str:
+        if not allowed(name):
+            raise ValueError(f"{shown(name)} cannot name {what}")
+        return name
+
+    return AfterValidator(check)

@@ -1,0 +1,102 @@
+"""The start of a composite, whose components start from any of `STARTS`."""
+
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, Union, cast
+
+import jax
+from pydantic import Field, create_model
+
+from simulator.errors import UserError, prefixed
+from simulator.physics.initial.cosmological import Cosmological, ZeldovichWave
+from simulator.physics.initial.initial import Initial, StartFiles, start_of
+from simulator.physics.initial.python_start import PythonStart
+from simulator.physics.initial.random import Random
+from simulator.physics.initial.soliton import Soliton, SolitonMerger
+from simulator.physics.initial.stored import GadgetStart, MusicStart, SnapshotStart
+from simulator.physics.initial.uniform import JeansWave, Uniform
+from simulator.physics.initial.vortices import AbcStart, OrszagTang, TaylorGreenStart
+from simulator.physics.models import Equation
+from simulator.physics.models.component import PARTICLES
+from simulator.physics.models.composite import Composite, joined
+from simulator.settings import Settings
+
+STARTS: dict[str, type[Initial]] = {
+    "taylor_green": TaylorGreenStart,
+    "abc": AbcStart,
+    "random": Random,
+    "orszag_tang": OrszagTang,
+    "snapshot": SnapshotStart,
+    "python": PythonStart,
+    "uniform": Uniform,
+    "jeans_wave": JeansWave,
+    "zeldovich_wave": ZeldovichWave,
+    "cosmological": Cosmological,
+    "gadget": GadgetStart,
+    "music": MusicStart,
+    "soliton": Soliton,
+    "soliton_merger": SolitonMerger,
+}
+_PartSettings: Any = Annotated[
+    Union[tuple(start.Settings for start in STARTS.values())],  # noqa: UP007 - made from a list
+    Field(discriminator="kind"),
+]
+_MEANING = "The initial condition of each component, by the component's name."
+
+
+class CompositeStart(Initial):
+    """Each component starts as its own model alone would, under the composite's gravity.
+
+    A soliton's mass, radius and relaxation refer to its own matter only."""
+
+    composite = True
+    Settings = create_model(
+        "CompositeInitialSettings",
+        __base__=Settings,
+        kind=(Literal["composite"], "composite"),
+        components=(cast(Any, dict[str, _PartSettings]), Field(description=_MEANING)),
+    )
+
+    def start_time(self, model: Equation, files: StartFiles) -> float:
+        for name, settings in self.settings.components.items():
+            if STARTS[settings.kind](settings).keeps_time:
+                raise UserError(
+                    f"components.{name}.time: keep: only initial.kind: snapshot sets the clock"
+                )
+        return 0.0
+
+    def build(self, model: Equation, files: StartFiles) -> dict[str, Any]:
+        if not isinstance(model, Composite):
+            raise UserError("kind: composite needs model.kind: composite")
+        starts = self.settings.components
+        _check_components(model, starts)
+        fields = {}
+        undecided = None
+        for name, part in model.parts.items():
+            initial = STARTS[starts[name].kind](starts[name])
+            try:
+                with prefixed(f"components.{name}", ": "):
+                    if part.population is None:
+                        fields[name] = start_of(initial, part.alone, files)
+                    else:
+                        fields[name] = {PARTICLES: initial.place(part, files)}
+            except jax.errors.JAXTypeError as error:
+                # A run that is only checked has no values to decide by; the other components are
+                # checked too.
+                undecided = error
+        if undecided is not None:
+            raise undecided
+        return joined(fields)
+
+
+def _check_components(model: Composite, starts: Collection[str]) -> None:
+    """Refuses components without an initial condition, and initial conditions without a
+    component."""
+    for name in (*model.parts, *starts):
+        if name not in model.parts:
+            raise UserError(
+                f"components.{name}: the model's components are {', '.join(model.parts)}"
+            )
+        if name not in starts:
+            raise UserError(
+                f"components.{name}: missing; every component needs an initial condition"
+            )
