@@ -372,10 +372,8 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
         places[2] = points[:1, 2]
         here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
     layout = simulation.model.transforms[field].layout
-    replicated = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
-    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=replicated)(
-        state.fields[field]
-    )
+    interpolate = partial(values_at, layout, positions=places)
+    values = jax.jit(interpolate, out_shardings=layout.everywhere)(state.fields[field])
     image = np.asarray(values).reshape(-1, *grid.seen(grid.shape)[:2])[component]
     observations = {
         "points": points[here, :2],

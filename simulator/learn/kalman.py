@@ -150,10 +150,8 @@ class Filter(Search[Members]):
 
     @cached_property
     def _places(self) -> Any:
-        replicated = jax.sharding.NamedSharding(
-            self.simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
-        )
-        return self.simulation.shardings(self.template()), replicated
+        everywhere = self.simulation.transform.layout.everywhere
+        return self.simulation.shardings(self.template()), everywhere
 
     @cached_property
     def _forecast(self) -> Any:

@@ -351,22 +351,17 @@ def _interpolated(
     places = np.zeros((len(points), 3))
     for column, axis in enumerate(grid.names):
         places[:, AXES.index(axis)] = points[:, column]
-    replicated = jax.sharding.NamedSharding(
-        simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
-    )
     axes = [np.unique(column, return_inverse=True) for column in places.T]
     lattice = np.prod([len(values) for values, _ in axes]) <= SPAN * len(points)
 
     def take(name: str, field: jax.Array) -> jax.Array:
         layout = simulation.model.transforms[name].layout
         if lattice:
-            values = lax.with_sharding_constraint(
-                values_at(layout, field, [v for v, _ in axes]), replicated
-            )
+            values = layout.replicated(values_at(layout, field, [v for v, _ in axes]))
             return values[(..., *(index.ravel() for _, index in axes))]
         values = lax.map(
             lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE
         )
-        return jnp.moveaxis(lax.with_sharding_constraint(values, replicated), 0, -1)
+        return jnp.moveaxis(layout.replicated(values), 0, -1)
 
     return take

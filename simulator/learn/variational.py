@@ -107,9 +107,8 @@ class Variational(Search[Iterate]):
             state = self._ran(steps, state)
             return state, self._off(state, data)
 
-        mesh = self.simulation.transform.layout.mesh
-        on_all = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        return jax.jit(forward, out_shardings=(None, on_all))
+        everywhere = self.simulation.transform.layout.everywhere
+        return jax.jit(forward, out_shardings=(None, everywhere))
 
     @cache  # noqa: B019
     def reverse(self, steps: int) -> Any:

@@ -140,9 +140,6 @@ def probes(
     `NAME_x` and so on. Each point or line reads all modes of a field once and needs no
     transform."""
     grid = model.transform.grid
-    replicated = jax.sharding.NamedSharding(
-        model.transform.layout.mesh, jax.sharding.PartitionSpec()
-    )
     placed = np.asarray(points, np.float64).reshape(-1, 3)
     points_of = dict(
         zip(
@@ -158,7 +155,7 @@ def probes(
         vector = model.fields[name].components
         parts = jnp.unstack(values) if vector else [values]
         row = dict(zip(_variables_of(model, name), parts, strict=True))
-        return {before + n: lax.with_sharding_constraint(v, replicated) for n, v in row.items()}
+        return {before + n: model.transform.layout.replicated(v) for n, v in row.items()}
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}

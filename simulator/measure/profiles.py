@@ -193,7 +193,6 @@ class Projections(Kind):
         transform = subject.model.density_transform
         grid = transform.grid
         physical = transform.physical
-        replicated = jax.sharding.NamedSharding(physical.mesh, jax.sharding.PartitionSpec())
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             planes = {}
@@ -201,9 +200,7 @@ class Projections(Kind):
                 inside = jnp.where(physical.inside(), values(state), 0)
                 for plane, along in PLANES.items():
                     i = AXES.index(along)
-                    total = inside.sum(i) * grid.spacing[i]
-                    if physical.devices > 1:
-                        total = lax.with_sharding_constraint(total, replicated)
+                    total = physical.replicated(inside.sum(i) * grid.spacing[i])
                     a, b = (grid.shape[AXES.index(axis)] for axis in plane)
                     planes[f"{name}/{plane}"] = total[:a, :b]
             return planes

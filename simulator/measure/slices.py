@@ -126,7 +126,6 @@ def mid_planes(
     grid = transform.grid
     seen = transform.physical.as_seen
     shape = grid.seen(grid.shape)
-    replicated = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         planes = dict[str, jax.Array]()
@@ -135,7 +134,7 @@ def mid_planes(
             if through_maximum:
                 cut_planes = _cut_at_maximum(whole_field, shape, coordinates)
                 planes |= {
-                    f"{name}/{part}": lax.with_sharding_constraint(v, replicated)
+                    f"{name}/{part}": transform.physical.replicated(v)
                     for part, v in cut_planes.items()
                 }
             for plane, axes in () if through_maximum else cuts.items():
@@ -145,9 +144,7 @@ def mid_planes(
                 )
                 # Process 0 writes the planes, which are small enough to be replicated on every
                 # device.
-                planes[f"{name}/{plane}"] = lax.with_sharding_constraint(
-                    whole_field[cut], replicated
-                )
+                planes[f"{name}/{plane}"] = transform.physical.replicated(whole_field[cut])
             # Also keeps two whole fields from being in memory together.
             state = following(state, planes)
         return planes
@@ -271,7 +268,5 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
             local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
         )
     keys, places = local(particles.id, particles.records["position"])
-    places = jax.lax.with_sharding_constraint(places, domain.everywhere)[
-        :, jnp.argsort(keys)[:most]
-    ]
+    places = domain.physical.replicated(places)[:, jnp.argsort(keys)[:most]]
     return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)
