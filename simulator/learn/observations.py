@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from pydantic import Field
 
 from simulator.errors import did_you_mean
@@ -35,7 +34,7 @@ from simulator.learn.observation_files import (
     read_arrays,
 )
 from simulator.measure.kind import AXES
-from simulator.measure.probes import AT_ONCE, values_at
+from simulator.measure.probes import values_at, values_at_points
 from simulator.measure.python_series import FieldView
 from simulator.physics.models import Fields, State, outputs
 from simulator.physics.user_function import UserFunction
@@ -359,9 +358,6 @@ def _interpolated(
         if lattice:
             values = layout.replicated(values_at(layout, field, [v for v, _ in axes]))
             return values[(..., *(index.ravel() for _, index in axes))]
-        values = lax.map(
-            lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE
-        )
-        return jnp.moveaxis(layout.replicated(values), 0, -1)
+        return layout.replicated(values_at_points(layout, field, places))
 
     return take
