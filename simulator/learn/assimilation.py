@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,12 +36,7 @@ from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
 from simulator.learn.background import BackgroundSettings, background, uncertain_fields
 from simulator.learn.kalman import Filter
-from simulator.learn.observations import (
-    ObservationSettings,
-    Observed,
-    ObservedRun,
-    read_observations,
-)
+from simulator.learn.observations import ObservationSettings, Observed, read_observations
 from simulator.learn.search import At, Search
 from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
@@ -270,16 +265,9 @@ class Assimilating:
         self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
         return load_state(Path(chosen), like, simulation.model), numbers
 
-    def wrote(
-        self,
-        row: Row,
-        state: Callable[[], State],
-        search: ObservedRun,
-        numbers: Mapping[str, Any],
-        last: bool,
-    ) -> bool:
-        """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop
-        early. `last`: a checkpoint is due."""
+    def wrote(self, row: Row, search: Search[At], at: At) -> bool:
+        """Adds the row of the point `at` to the history, and writes a checkpoint if one is due;
+        returns whether to stop early."""
         now = time.monotonic()
         self.rows.append({**row, "seconds": round(now - self._began, 2)})
         stop, due = self.cluster.any(
@@ -291,12 +279,13 @@ class Assimilating:
                 *(",".join(f"{v:.10g}" for v in r.values()) for r in self.rows),
             ]
             replace_file(self.folder / HISTORY, "\n".join(lines) + "\n")
-        if stop or due or last:
+        if stop or due or search.is_finished(at):
             self._saved = now
+            state, numbers = search.stored(at)
             self._writer.submit(
                 self.folder / "checkpoints",
                 len(self.rows),
-                datasets(state(), search.simulation.model),
+                datasets(state, search.simulation.model),
                 {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
                 options=Options(index=False),
                 after=lambda folder: prune_saves(folder.parent, 2),
@@ -304,7 +293,7 @@ class Assimilating:
             self._writer.wait()
         return bool(stop)
 
-    def _finish(self, search: ObservedRun, state: State, result: dict[str, Any]) -> None:
+    def _finish(self, search: Search[Any], state: State, result: dict[str, Any]) -> None:
         """Writes the flow, the configuration that starts from it, and the result."""
         simulation = search.simulation
         result.setdefault("rms", np.sqrt([row["misfit"] for row in self.rows]))
@@ -336,9 +325,7 @@ class Assimilating:
         while not search.is_finished(at):
             at, row, said = search.next(at)
             self.log.say(said)
-            if self.wrote(
-                row, partial(search.stored, at), search, at.numbers, search.is_finished(at)
-            ):
+            if self.wrote(row, search, at):
                 self.log.say("stopped; the same command continues")
                 return 3
         state, result = search.recovered(at, self.log.say)

@@ -41,10 +41,6 @@ class Members:
     members: State
     done: int
 
-    @property
-    def numbers(self) -> dict[str, int]:
-        return {"done": self.done}
-
 
 class Filter(Search[Members]):
     """Members that run from observation to observation."""
@@ -94,8 +90,8 @@ class Filter(Search[Members]):
             lambda a: jax.ShapeDtypeStruct((self.number_of_members, *a.shape), a.dtype), one
         )
 
-    def stored(self, at: Members) -> State:
-        return at.members
+    def stored(self, at: Members) -> tuple[State, dict[str, int]]:
+        return at.members, {"done": at.done}
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Members:
         return Members(self.simulation.placed(state), numbers["done"])

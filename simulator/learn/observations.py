@@ -13,9 +13,7 @@ Values that are NaN are missing. `observation_files` reads and checks a file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -24,7 +22,6 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import did_you_mean
-from simulator.learn.background import Prior, freedom
 from simulator.learn.observation_files import (
     RESERVED,
     Arrays,
@@ -36,11 +33,10 @@ from simulator.learn.observation_files import (
 from simulator.measure.kind import AXES
 from simulator.measure.probes import values_at, values_at_points
 from simulator.measure.python_series import FieldView
-from simulator.physics.models import Fields, State, outputs
+from simulator.physics.models import State, outputs
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.layout import Layout
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
@@ -78,86 +74,6 @@ class Observed:
 
 
 Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind of observation.
-
-
-class ObservedRun:
-    """A run from a start of the prior, beside its observations."""
-
-    shown = 0  # The index of the observation time at which the report shows the recovered flow.
-
-    def __init__(
-        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float
-    ):
-        self.simulation = simulation
-        self.observed = observed
-        self.background = background
-        self.dt = dt
-        self.steps = np.unique(np.concatenate([one.steps for one in observed]))
-
-    def layout(self, field: str) -> Layout:
-        """The layout of the coefficients of a field."""
-        return self.simulation.model.transforms[field].layout
-
-    def data(self, step: int) -> Data:
-        """Values and weights of all observations at a step; zeros if there are none."""
-        pairs = []
-        for one in self.observed:
-            at = np.flatnonzero(one.steps == step)
-            index = at[0] if len(at) else 0
-            pairs.append(
-                (one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype))
-            )
-        return tuple(pairs)
-
-    def number(self, end: int) -> int:
-        """The number of observed values until the step `end`."""
-        return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
-
-    def segments(self, end: int) -> list[tuple[int, int]]:
-        """The number of steps before each time of observations until the step `end`, and that
-        step."""
-        ends = [0, *(int(step) for step in self.steps if step <= end)]
-        return [(b - a, b) for a, b in pairwise(ends)]
-
-    def started(self, xi: Fields, mean: Fields, root: Mapping[str, jax.Array]) -> State:
-        state = self.simulation.begin(replace(self.background, mean=mean, root=root).fields(xi))
-        # The residual of the energy budget influences no step.
-        return replace(state, memory=replace(state.memory, residual=None))
-
-    @cached_property
-    def start(self) -> Callable[[Fields], State]:
-        """The compiled function from the control variables to the start."""
-        # A function must not close over arrays that several processes share.
-        return partial(jax.jit(self.started), mean=self.background.mean, root=self.background.root)
-
-    @cached_property
-    def shells(self) -> Callable[[str, jax.Array], jax.Array]:
-        """The compiled function from a field's name and coefficients to half their sum of squares
-        by shell."""
-
-        def shells(name: str, field: jax.Array) -> jax.Array:
-            layout = self.layout(name)
-            return layout.shell_sum((abs(field) ** 2).reshape(-1, *layout.shape).sum(0)) / 2
-
-        return jax.jit(shells, static_argnums=0)
-
-    def spectra(self, fields: Fields) -> dict[str, np.ndarray]:
-        """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of
-        the prior."""
-        result: dict[str, np.ndarray] = {}
-        for name in self.background.root:
-            layout = self.layout(name)
-            spectrum = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
-            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": spectrum}
-        return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
-
-    def prior_shells(self) -> dict[str, np.ndarray]:
-        """By uncertain field, half the prior's variance in each shell."""
-        variances = {}
-        for name, root in self.background.root.items():
-            of_component = np.asarray(jax.block_until_ready(self.shells(name, root)))
-            variances[name] = freedom(self.simulation, name) * of_component
-        return variances
 
 
 def read_observations(

@@ -55,15 +55,6 @@ class Iterate:
     window: int = 0
     count: int = 0  # The iterations in the window so far.
 
-    @property
-    def numbers(self) -> dict[str, Any]:
-        return {
-            "cost": self.cost,
-            "misfit": self.misfit,
-            "window": self.window,
-            "count": self.count,
-        }
-
 
 class Variational(Search[Iterate]):
     """The cost of a start and its gradient, and the steps of the descent."""
@@ -185,13 +176,14 @@ class Variational(Search[Iterate]):
 
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
-    def stored(self, at: Iterate) -> State:
+    def stored(self, at: Iterate) -> tuple[State, dict[str, Any]]:
         o = at.optimiser
         history = {"gradient": at.gradient, "params": o.params, "updates": o.updates}
         history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
         memory = {f"scale_{name}": scale for name, scale in at.scale.items()}
         memory |= {"count": o.count, "weights": o.weights_memory}
-        return beginning(at.xi, StateMemory(model=memory), history)
+        numbers = {name: getattr(at, name) for name in ("cost", "misfit", "window", "count")}
+        return beginning(at.xi, StateMemory(model=memory), history), numbers
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Iterate:
         h = state.history
@@ -229,7 +221,7 @@ class Variational(Search[Iterate]):
         return Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0)
 
     def template(self) -> State:
-        return self.stored(self.first())
+        return self.stored(self.first())[0]
 
     def windows(self, number: int) -> list[int]:
         """The last steps of the windows: the first observations alone, then windows that double in
