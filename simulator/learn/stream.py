@@ -18,7 +18,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
-from simulator.learn.beside import Beside, Draws, Order
+from simulator.learn.beside import Beside
 from simulator.learn.frames import check_alike, frame_times
 from simulator.physics.models import State, outputs
 from simulator.run.schedule import Event, Moment, Schedule, events
@@ -107,7 +107,12 @@ class TrajectoryStream(Iterator[StreamedRuns]):
     ) -> None:
         self._sweep = sweep
         self._parts = parts
-        self._order = Order(sweep.file, batch, tuple(fields) if fields else None, seed)
+        self._arguments = {
+            "study": str(sweep.file),
+            "batch": batch,
+            "fields": list(fields) if fields else None,
+            "seed": seed,
+        }
 
     def __next__(self) -> StreamedRuns:
         return next(self._parts)
@@ -140,8 +145,7 @@ class TrajectoryStream(Iterator[StreamedRuns]):
             raise UserError(f"stream: reservoir must be at least 1, not {reservoir}")
         if window is not None and not 1 <= window <= frames:
             raise UserError(f"stream: window must be 1 to {frames} frames, not {window}")
-        draws = Draws(reservoir, window, repeat)
-        return Beside(self._order, draws, tuple(launcher), environ)
+        return Beside(self._arguments, reservoir, window, repeat, launcher, environ)
 
 
 def _streamed(
