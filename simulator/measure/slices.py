@@ -262,11 +262,6 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
         first = jnp.argsort(keys)[:most_of_device]
         return keys[first], jnp.where(near, position[np.array(along)], jnp.nan)[:, first]
 
-    if domain.cuts:
-        spec = (domain.spec(1), domain.spec(2))
-        local = jax.shard_map(
-            local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
-        )
-    keys, places = local(particles.id, particles.records["position"])
+    keys, places = domain.on_devices(local, particles.id, particles.records["position"])
     places = domain.physical.replicated(places)[:, jnp.argsort(keys)[:most]]
     return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)
