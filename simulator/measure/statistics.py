@@ -26,10 +26,10 @@ from simulator.measure.kind import (
     distinct,
 )
 from simulator.measure.rows import in_shells
+from simulator.measure.transfer import transfers_and_fluxes
 from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.settings import Real
-from simulator.spectral.bins import flux, shell_spectra
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
 _FROM: Any = {"from": (Real, Field(default=0.0, description="The time of the first sample."))}
@@ -59,8 +59,7 @@ class Statistics(Kind):
                 f"spectrum/{n}": e
                 for n, e in outputs.spectra(model, outputs.contents(model, state)).items()
             }
-            for name, rate in shell_spectra(layout, outputs.transfers(model, state.fields)).items():
-                values |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
+            values |= transfers_and_fluxes(model, state.fields)
             return dict(sorted(values.items()))
 
         shapes = {name: a.shape for name, a in jax.eval_shape(quantities, subject.template).items()}
