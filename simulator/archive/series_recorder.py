@@ -158,7 +158,7 @@ def subject_of(simulation: Simulation) -> Subject:
             quantities.sampled_names(simulation.model),
         )
     files = cast(Any, simulation.inputs)
-    return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
+    return Subject(simulation.model, simulation.template, files, carried)
 
 
 def measured_series(simulation: Simulation) -> dict[str, Measured]:

@@ -69,7 +69,7 @@ class Slices(Kind):
             {n: values_of(subject.model, n) for n in names},
             through_maximum=moving,
         )
-        if (bodies := body_mask(subject.model, subject.transform)) is not None and not moving:
+        if (bodies := body_mask(subject.model)) is not None and not moving:
             planes = in_one_file(planes, body_planes(subject.transform, bodies))
         most = MOST if settings is None else settings.particles
         if (carried := subject.carried) is None or not most or moving:
