@@ -191,41 +191,28 @@ class JointHistograms(Kind):
         names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
         area = (2 * reach / bins) ** 2
 
-        def count(first: jax.Array, second: jax.Array) -> tuple[jax.Array]:
-            """Counts (bins, bins) of points by their places along both axes, in bins."""
-            a = jnp.floor(first)
-            b = jnp.floor(second)
-            inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
-            return (
-                binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),
-            )
-
-        def average(place: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
-            return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
-
-        counting = physical.summed(count, [physical.spec] * 2, name="joint_histogram")
-        averaging = physical.summed(average, [physical.spec] * 2, 2, name="conditional_mean")
-
-        def place(quantity: _Quantity) -> jax.Array:
-            """The place of each point along the axis, in bins: 0 to `bins` within the reach,
-            infinite in padding."""
+        def bin_of(quantity: _Quantity) -> jax.Array:
+            """The bin of each point, `bins`^2 beyond the reach and in padding."""
             units = (quantity.values - quantity.centre) / jnp.where(
                 quantity.scale > 0, quantity.scale, 1
             )
-            return physical.constrain(
-                jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf)
-            )
+            place = jnp.floor((units / reach + 1) / 2 * bins)
+            counted = physical.inside() & (place >= 0) & (place < bins)
+            return jnp.where(counted, place, bins * bins).astype(jnp.int32)
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             quantities = _quantities(model, names, state.fields)
+            bin_of_name = {name: bin_of(quantity) for name, quantity in quantities.items()}
+            one = jnp.ones(physical.shape, jnp.float64)
             row = {}
             for first, second in pairs:
-                (counts,) = counting(place(quantities[first]), place(quantities[second]))
+                cell = bin_of_name[first] * bins + bin_of_name[second]
+                counts = physical.binned(cell, one[None], bins * bins).reshape(bins, bins)
                 row[f"{first}_{second}"] = counts / (transform.grid.points * area)
                 for name, given in ((second, first), (first, second)):
-                    values = physical.constrain(quantities[name].values)
-                    points, sums = averaging(place(quantities[given]), values)
+                    values = quantities[name].values.astype(jnp.float64)
+                    summands = jnp.stack([one, values])
+                    points, sums = physical.binned(bin_of_name[given], summands, bins)
                     row[f"{name}_given_{given}"] = jnp.where(
                         points > 0, sums / jnp.maximum(points, 1), jnp.nan
                     )
