@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from simulator import spectral
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, rising
 from simulator.measure.profiles import Densities, densities
-from simulator.measure.rows import binned, in_one_file
+from simulator.measure.rows import bin_numbers, binned, in_one_file
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
 from simulator.physics import models
@@ -139,9 +139,8 @@ def log_densities(
             mean = physical.mean(values)
             usable = physical.inside() & (values > 0)
             contrast = jnp.log10(jnp.where(usable, values, 1) / mean)
-            place = jnp.floor((contrast - low) / width)
-            index = jnp.where(usable & (place >= 0) & (place < bins), place, bins).astype(jnp.int32)
-            sums = physical.binned(index, jnp.stack([jnp.ones_like(values), values / mean]), bins)
+            numbers = bin_numbers((contrast - low) / width, bins, usable)
+            sums = physical.binned(numbers, jnp.stack([jnp.ones_like(values), values / mean]), bins)
             shares = sums / (grid.points * width)
             shares_by_name |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
         return shares_by_name
@@ -192,13 +191,10 @@ class JointHistograms(Kind):
         area = (2 * reach / bins) ** 2
 
         def bin_of(quantity: _Quantity) -> jax.Array:
-            """The bin of each point, `bins`^2 beyond the reach and in padding."""
             units = (quantity.values - quantity.centre) / jnp.where(
                 quantity.scale > 0, quantity.scale, 1
             )
-            place = jnp.floor((units / reach + 1) / 2 * bins)
-            counted = physical.inside() & (place >= 0) & (place < bins)
-            return jnp.where(counted, place, bins * bins).astype(jnp.int32)
+            return bin_numbers((units / reach + 1) / 2 * bins, bins, physical.inside())
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             quantities = _quantities(model, names, state.fields)
@@ -206,7 +202,8 @@ class JointHistograms(Kind):
             one = jnp.ones(physical.shape, jnp.float64)
             row = {}
             for first, second in pairs:
-                cell = bin_of_name[first] * bins + bin_of_name[second]
+                a, b = bin_of_name[first], bin_of_name[second]
+                cell = jnp.where(b < bins, a * bins + b, bins * bins)
                 counts = physical.binned(cell, one[None], bins * bins).reshape(bins, bins)
                 row[f"{first}_{second}"] = counts / (transform.grid.points * area)
                 for name, given in ((second, first), (first, second)):
