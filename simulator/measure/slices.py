@@ -124,27 +124,24 @@ def mid_planes(
     `NAME/place_x` and so on; in two dimensions only `NAME/xy`. `scalars` are functions from the
     state to values (x, y, z)."""
     grid = transform.grid
-    seen = transform.physical.as_seen
+    physical = transform.physical
     shape = grid.seen(grid.shape)
+
+    def middle(axes: tuple[str, ...]) -> tuple[slice | int, ...]:
+        """The index of the plane of these axes."""
+        sides = zip(coordinates, shape, strict=True)
+        return tuple(slice(n) if axis in axes else n // 2 for axis, n in sides)
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
-            whole_field = seen(values(state))
+            field = physical.as_seen(values(state))
             if through_maximum:
-                cut_planes = _cut_at_maximum(whole_field, shape, coordinates)
-                planes |= {
-                    f"{name}/{part}": transform.physical.replicated(v)
-                    for part, v in cut_planes.items()
-                }
-            for plane, axes in () if through_maximum else cuts.items():
-                cut = tuple(
-                    slice(n) if axis in axes else n // 2
-                    for axis, n in zip(coordinates, shape, strict=True)
-                )
-                # Process 0 writes the planes, which are small enough to be replicated on every
-                # device.
-                planes[f"{name}/{plane}"] = transform.physical.replicated(whole_field[cut])
+                parts = _cut_at_maximum(field, shape, coordinates)
+            else:
+                parts = {plane: field[middle(axes)] for plane, axes in cuts.items()}
+            # Process 0 writes the planes, which are small enough to be replicated on every device.
+            planes |= {f"{name}/{part}": physical.replicated(v) for part, v in parts.items()}
             # Also keeps two whole fields from being in memory together.
             state = following(state, planes)
         return planes
