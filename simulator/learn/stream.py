@@ -240,7 +240,7 @@ class StreamedGroup:
             frames_at: Any = ()
             for turn in range(max(len(own[frame]) for own in stops)):
                 ends = [own[frame][turn] if turn < len(own[frame]) else None for own in stops]
-                until = stack(*map(_until, [*ends, *(None for _ in idle)]))
+                until = stack(*map(steps_to, [*ends, *(None for _ in idle)]))
                 states, *frames_at = self._framed(shared, states, until)
             yield frames_at
 
@@ -327,7 +327,7 @@ class StreamedGroup:
         return jax.jit(placed, donate_argnums=0)
 
 
-def _until(end: float | None) -> Until:
+def steps_to(end: float | None) -> Until:
     """Steps to the time `end`, or none."""
     return NO_STEPS if end is None else Until(np.float64(end), np.float64(np.inf), _ALL)
 
