@@ -342,22 +342,13 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
     of the plane, with their observations at the time `number`."""
     assert observed.positions is not None
     grid = simulation.grid
-    names = np.array(observed.names)
-    points = observed.positions
-    column = str(names[0])
-    field = next(
-        n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n
-    )
-    component = (
-        0
-        if column == field
-        else simulation.model.fields[field].components.index(column.rpartition("_")[2])
-    )
+    column, (field, component) = next(iter(observed.variables.items()))
+    points = observed.positions[: len(observed.positions) // len(observed.variables)]
     places = [np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
-    here = names == column
+    here = np.arange(len(points))
     if not grid.planar:
         places[2] = points[:1, 2]
-        here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
+        here = np.flatnonzero(abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2])
     layout = simulation.model.transforms[field].layout
     interpolate = partial(values_at, layout, positions=places)
     values = jax.jit(interpolate, out_shardings=layout.everywhere)(state.fields[field])

@@ -13,8 +13,8 @@ Values that are NaN are missing. `observation_files` reads and checks a file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,13 +63,25 @@ class ObservationSettings(Settings):
 @dataclass(frozen=True)
 class Observed:
     """Values of `operator(state)`, shape (n,), at `steps` after the start. `weight` is 1 / error, 0
-    for missing values. Values at points have `positions` (n, axis) and `names` (n,)."""
+    for missing values. Values at points have `positions` (n, axis), and `variables` with the field
+    and the component of each; the values of one variable at all points follow those of another."""
 
     steps: np.ndarray
     values: np.ndarray
     weight: np.ndarray
     operator: Callable[[State], jax.Array]
-    names: Sequence[str] = ()
+    variables: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    positions: np.ndarray | None = None
+
+
+class _Table(NamedTuple):
+    """A table that fulfils its schema: its arrays, its values (time, n), and the rest of
+    `Observed`."""
+
+    arrays: Arrays
+    values: np.ndarray
+    operator: Callable[[State], jax.Array]
+    variables: Mapping[str, tuple[str, int]] = {}
     positions: np.ndarray | None = None
 
 
@@ -97,14 +109,14 @@ def read_observations(
 def _observed(
     settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float
 ) -> Observed:
-    names: Sequence[str] = ()
-    positions = None
     if settings.python is not None:
-        arrays, values, operator = _by_function(settings.python, arrays, simulation)
+        table = _by_function(settings.python, arrays, simulation)
     elif "k" in arrays:
-        arrays, values, operator = _spectra(arrays, simulation)
+        table = _spectra(arrays, simulation)
     else:
-        arrays, values, operator, names, positions = _at_points(arrays, simulation)
+        table = _at_points(arrays, simulation)
+    arrays = table.arrays
+    values = table.values
     steps = _steps(arrays["time"], simulation, dt)
     if settings.error is None and "error" not in arrays:
         raise ValueError("has no `error`; give the key error, the standard deviation of the values")
@@ -121,7 +133,14 @@ def _observed(
         raise ValueError(
             f"a value is {digits:.2g} times its error; {np.dtype(kind)} has fewer digits than that"
         )
-    return Observed(steps, values.astype(kind), weight.astype(kind), operator, names, positions)
+    return Observed(
+        steps,
+        values.astype(kind),
+        weight.astype(kind),
+        table.operator,
+        table.variables,
+        table.positions,
+    )
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
@@ -152,9 +171,7 @@ def _columns(arrays: Arrays, known: Mapping[str, Any], what: str) -> list[str]:
     return names
 
 
-def _by_function(
-    settings: FunctionSettings, arrays: Arrays, simulation: Simulation
-) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
+def _by_function(settings: FunctionSettings, arrays: Arrays, simulation: Simulation) -> _Table:
     if "values" not in arrays:
         raise ValueError("has no `values`, those of the function")
     _columns(arrays, {"values": None}, "values")
@@ -172,12 +189,10 @@ def _by_function(
         raise ValueError(
             f"holds {values.shape[1]} values at a time; the function returns {shape[0]}"
         )
-    return arrays, values, operator
+    return _Table(arrays, values, operator)
 
 
-def _spectra(
-    arrays: Arrays, simulation: Simulation
-) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
+def _spectra(arrays: Arrays, simulation: Simulation) -> _Table:
     model = simulation.model
     layout = simulation.transform.layout
 
@@ -200,12 +215,10 @@ def _spectra(
         values = spectra(state)
         return jnp.concatenate([values[name][shells] for name in names]).astype(simulation.dtype)
 
-    return arrays, values, operator
+    return _Table(arrays, values, operator)
 
 
-def _at_points(
-    arrays: Arrays, simulation: Simulation
-) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array], list[str], np.ndarray]:
+def _at_points(arrays: Arrays, simulation: Simulation) -> _Table:
     model = simulation.model
     grid = simulation.grid
     where = list(grid.names.values())
@@ -236,25 +249,17 @@ def _at_points(
             if column in tables:
                 raise ValueError(f"holds {column} twice, by itself and as a part of its vector")
             tables[column] = part.reshape(len(part), -1)
-    fields = list(dict.fromkeys(known[column][0] for column in tables))
+    variables = {column: known[column] for column in tables}
+    fields = list(dict.fromkeys(name for name, _ in variables.values()))
     take = _interpolated(simulation, points)
 
     def operator(state: State) -> jax.Array:
         fields_at = {name: take(name, state.fields[name]) for name in fields}
-        rows = [
-            fields_at[name].reshape(-1, len(points))[i]
-            for name, i in map(known.__getitem__, tables)
-        ]
-        return jnp.concatenate(rows)
+        parts = variables.values()
+        return jnp.concatenate([fields_at[n].reshape(-1, len(points))[i] for n, i in parts])
 
-    names = np.repeat(list(tables), len(points))
-    return (
-        arrays,
-        np.concatenate(list(tables.values()), 1),
-        operator,
-        list(names),
-        np.tile(points, (len(tables), 1)),
-    )
+    values = np.concatenate(list(tables.values()), 1)
+    return _Table(arrays, values, operator, variables, np.tile(points, (len(tables), 1)))
 
 
 def _interpolated(
