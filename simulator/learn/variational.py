@@ -22,7 +22,7 @@ import optax
 from jax import lax
 
 from simulator.errors import RunFailure
-from simulator.learn.background import Prior, freedom
+from simulator.learn.background import Prior, copies, freedom
 from simulator.learn.observations import Data, Observed
 from simulator.learn.posterior import Control, Posterior, Shells, posterior
 from simulator.learn.search import Search
@@ -171,7 +171,7 @@ class Variational(Search[Iterate]):
             layout = self.layout(name)
             modes, _ = layout.shell_modes()
             square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
-            squares = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
+            squares = layout.shell_sum(square / copies(layout, square.dtype))
             return squares / jnp.maximum(modes, 1) / freedom(self.simulation, name)
 
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
@@ -309,9 +309,11 @@ class Variational(Search[Iterate]):
         """A random direction whose independent numbers have the mean square 1, each coefficient
         exactly so."""
 
+        dtype = self.simulation.dtype
+
         def direction(number: jax.Array) -> Control:
             return {
-                n: jnp.sqrt(self._weight(n)) * x / jnp.where(x == 0, 1, abs(x))
+                n: jnp.sqrt(copies(self.layout(n), dtype)) * x / jnp.where(x == 0, 1, abs(x))
                 for n, x in self.background.drawn(Stream.PROBE, number).items()
             }
 
@@ -340,10 +342,6 @@ class Variational(Search[Iterate]):
             return {name: np.asarray(value) for name, value in sums.items()}
 
         return on_host
-
-    def _weight(self, name: str) -> jax.Array:
-        layout = self.layout(name)
-        return jnp.maximum(layout.weight(self.simulation.dtype), 1)
 
     def _scale(self, echo: Control) -> Scale:
         """The square root of the posterior variance relative to the prior, by field and shell,
