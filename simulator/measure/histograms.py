@@ -75,28 +75,7 @@ def histograms(
     count = physical.summed(
         lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram"
     )
-    quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
-
-    def vector(field: jax.Array) -> jax.Array:
-        return field.reshape(-1, *field.shape[-3:])
-
-    def derivatives(fields: models.Fields, pairs: list[tuple[int, int]]) -> jax.Array:
-        u = fields["velocity"]
-        k = operators.wavenumbers(layout, u.real.dtype)
-        return jnp.stack([1j * k[j] * u[i] for i, j in pairs])
-
-    for field, lead in components.items():
-        quantities[field] = lambda f, n=field: vector(f[n])
-        if not lead:
-            quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
-        if field in _CURLS:
-            quantities[_CURLS[field]] = lambda f, n=field: vector(operators.curl(layout, f[n]))
-    if "velocity" in components:
-        axes = range(len(transform.grid.axes))
-        quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
-        quantities["transverse_gradient"] = partial(
-            derivatives, pairs=[(i, j) for i in axes for j in axes if i != j]
-        )
+    quantities = _of_fields(layout, components)
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
@@ -116,6 +95,35 @@ def histograms(
 
 
 _CURLS = {"velocity": "vorticity", "magnetic": "current"}
+
+
+def _of_fields(
+    layout: spectral.Layout, components: Mapping[str, tuple[int, ...]]
+) -> dict[str, Callable[[models.Fields], jax.Array]]:
+    """The functions from the fields to the modes (component, ...) of each quantity."""
+    quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
+
+    def vector(field: jax.Array) -> jax.Array:
+        return field.reshape(-1, *field.shape[-3:])
+
+    def derivatives(fields: models.Fields, pairs: list[tuple[int, int]]) -> jax.Array:
+        u = fields["velocity"]
+        k = operators.wavenumbers(layout, u.real.dtype)
+        return jnp.stack([1j * k[j] * u[i] for i, j in pairs])
+
+    for field, lead in components.items():
+        quantities[field] = lambda f, n=field: vector(f[n])
+        if not lead:
+            quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
+        if field in _CURLS:
+            quantities[_CURLS[field]] = lambda f, n=field: vector(operators.curl(layout, f[n]))
+    if "velocity" in components:
+        axes = range(len(layout.grid.axes))
+        quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
+        quantities["transverse_gradient"] = partial(
+            derivatives, pairs=[(i, j) for i in axes for j in axes if i != j]
+        )
+    return quantities
 
 
 def log_densities(
