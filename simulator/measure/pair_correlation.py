@@ -18,6 +18,7 @@ from simulator.measure.kind import (
     distinct,
 )
 from simulator.measure.particles import ready_after
+from simulator.measure.rows import spacing_to_half_box
 from simulator.physics import models
 from simulator.settings import Integer
 
@@ -47,7 +48,7 @@ class PairCorrelation(Kind):
         names = particles.species(settings.particles)
         long = [i for i in (0, 1, 2) if grid.shape[i] > 1]
         box = np.array([grid.box[i] for i in long])
-        edges = _edges(settings, min(grid.spacing[i] for i in long), min(box) / 2)
+        edges = _edges(settings, *spacing_to_half_box(grid))
         populations = particles.populations
         strides = {name: -(-populations[name].count // settings.count) for name in names}
         # Volumes between spheres, areas between circles, as fractions of the box.
