@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.gadget import gadget_problem
 from simulator.archive.series_file import Series
@@ -38,7 +37,7 @@ class Recorded:
         self._prefix = f"series_{name}_"
         self.with_snapshots = kind.with_snapshots  # Whether every snapshot adds a row.
         self._frequent = kind.frequent or not simulation.config.run.sync
-        everywhere = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
+        everywhere = simulation.transform.layout.everywhere
         carried = measured.carried
         self._places = {} if carried is None else carried.places
         # Shapes, types and shardings of the arrays.
@@ -157,7 +156,7 @@ def subject_of(simulation: Simulation) -> Subject:
             quantities.sampled_names(simulation.model),
         )
     files = cast(Any, simulation.inputs)
-    return Subject(simulation.model, simulation.transform, simulation.template, files, carried)
+    return Subject(simulation.model, simulation.template, files, carried)
 
 
 def measured_series(simulation: Simulation) -> dict[str, Measured]:

@@ -119,7 +119,7 @@ def load_state(
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
         return restored_field(snapshot, stored, array, model.transforms[name].layout)
 
-    replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
+    replicated = model.transform.layout.everywhere
 
     def small(stored: str, array: jax.Array) -> jax.Array:
         return small_array(snapshot, stored, array.shape, replicated)

@@ -72,7 +72,7 @@ def plot_command(args: argparse.Namespace) -> int:
 
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
     from simulator.measure import KINDS
-    from simulator.show import plot_runs
+    from simulator.show import Selection, plot_runs
 
     known = ("diagnostics", *KINDS, "halos")
     for kind in args.what or ():
@@ -80,7 +80,7 @@ def plot_command(args: argparse.Namespace) -> int:
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    picked = (
+    choice = Selection(
         args.what,
         args.field,
         args.time,

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,12 +36,7 @@ from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
 from simulator.learn.background import BackgroundSettings, background, uncertain_fields
 from simulator.learn.kalman import Filter
-from simulator.learn.observations import (
-    ObservationSettings,
-    Observed,
-    ObservedRun,
-    read_observations,
-)
+from simulator.learn.observations import ObservationSettings, Observed, read_observations
 from simulator.learn.search import At, Search
 from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
@@ -268,16 +263,9 @@ class Assimilating:
         self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
         return load_state(Path(chosen), like, simulation.model), numbers
 
-    def wrote(
-        self,
-        row: Row,
-        state: Callable[[], State],
-        search: ObservedRun,
-        numbers: Mapping[str, Any],
-        last: bool,
-    ) -> bool:
-        """Adds a row to the history, and writes a checkpoint if one is due; returns whether to stop
-        early. `last`: a checkpoint is due."""
+    def wrote(self, row: Row, search: Search[At], at: At) -> bool:
+        """Adds the row of the point `at` to the history, and writes a checkpoint if one is due;
+        returns whether to stop early."""
         now = time.monotonic()
         self.rows.append({**row, "seconds": round(now - self._began, 2)})
         stop, due = self.cluster.any(
@@ -289,12 +277,13 @@ class Assimilating:
                 *(",".join(f"{v:.10g}" for v in r.values()) for r in self.rows),
             ]
             replace_file(self.folder / HISTORY, "\n".join(lines) + "\n")
-        if stop or due or last:
+        if stop or due or search.is_finished(at):
             self._saved = now
+            state, numbers = search.stored(at)
             self._writer.submit(
                 self.folder / "checkpoints",
                 len(self.rows),
-                datasets(state(), search.simulation.model),
+                datasets(state, search.simulation.model),
                 {"time": 0.0, "assimilation": {**numbers, "rows": self.rows}},
                 options=Options(index=False),
                 after=lambda folder: prune_saves(folder.parent, 2),
@@ -302,7 +291,7 @@ class Assimilating:
             self._writer.wait()
         return bool(stop)
 
-    def _finish(self, search: ObservedRun, state: State, result: dict[str, Any]) -> None:
+    def _finish(self, search: Search[Any], state: State, result: dict[str, Any]) -> None:
         """Writes the flow, the configuration that starts from it, and the result."""
         simulation = search.simulation
         result.setdefault("rms", np.sqrt([row["misfit"] for row in self.rows]))
@@ -334,9 +323,7 @@ class Assimilating:
         while not search.is_finished(at):
             at, row, said = search.next(at)
             self.log.say(said)
-            if self.wrote(
-                row, partial(search.stored, at), search, at.numbers, search.is_finished(at)
-            ):
+            if self.wrote(row, search, at):
                 self.log.say("stopped; the same command continues")
                 return 3
         state, result = search.recovered(at, self.log.say)
@@ -353,27 +340,16 @@ def plane(simulation: Simulation, state: State, observed: Observed, number: int)
     of the plane, with their observations at the time `number`."""
     assert observed.positions is not None
     grid = simulation.grid
-    names = np.array(observed.names)
-    points = observed.positions
-    column = str(names[0])
-    field = next(
-        n for n in simulation.model.fields if column == n or column.rpartition("_")[0] == n
-    )
-    component = (
-        0
-        if column == field
-        else simulation.model.fields[field].components.index(column.rpartition("_")[2])
-    )
+    column, (field, component) = next(iter(observed.variables.items()))
+    points = observed.positions[: len(observed.positions) // len(observed.variables)]
     places = [np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
-    here = names == column
+    here = np.arange(len(points))
     if not grid.planar:
         places[2] = points[:1, 2]
-        here &= abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2]
+        here = np.flatnonzero(abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2])
     layout = simulation.model.transforms[field].layout
-    replicated = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec())
-    values = jax.jit(partial(values_at, layout, positions=places), out_shardings=replicated)(
-        state.fields[field]
-    )
+    interpolate = partial(values_at, layout, positions=places)
+    values = jax.jit(interpolate, out_shardings=layout.everywhere)(state.fields[field])
     image = np.asarray(values).reshape(-1, *grid.seen(grid.shape)[:2])[component]
     observations = {
         "points": points[here, :2],

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, cast
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from pydantic import model_validator
 
 from simulator.archive.manifest import NAME, committed
@@ -23,6 +24,8 @@ from simulator.physics.models import Fields
 from simulator.settings import InputPath, Settings, wrong
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
+from simulator.spectral.arrays import OverModes
+from simulator.spectral.layout import Layout
 from simulator.spectral.random import Stream, gaussian
 
 
@@ -77,8 +80,7 @@ class Prior:
         deviation = {}
         for name, root in self.root.items():
             layout = model.transforms[name].layout
-            weight = jnp.maximum(layout.weight(root.dtype), 1)
-            part = layout.constrain(root / jnp.sqrt(weight) * xi[name])
+            part = layout.constrain(root / jnp.sqrt(copies(layout, root.dtype)) * xi[name])
             deviation[name] = without_divergence(model, part) if name in model.solenoidal else part
         return deviation
 
@@ -90,7 +92,7 @@ class Prior:
         for field, (name, root) in enumerate(self.root.items()):
             layout = model.transforms[name].layout
             lead = model.shapes[name]
-            weight = jnp.sqrt(jnp.maximum(layout.weight(root.dtype), 1))
+            weight = jnp.sqrt(copies(layout, root.dtype))
             seed = number * len(self.root) + field
             noise = gaussian(layout, seed, prod(lead), root.dtype, stream)
             drawn[name] = layout.constrain(weight * noise.reshape(*lead, *layout.shape))
@@ -149,6 +151,11 @@ def background(settings: BackgroundSettings, simulation: Simulation) -> Prior:
     if settings.mean == "zero":
         mean |= {name: jnp.zeros_like(first[name]) for name in root}
     return Prior(mean, root, simulation)
+
+
+def copies(layout: Layout, dtype: DTypeLike) -> OverModes:
+    """The number of modes that a coefficient represents: 2 with its conjugate, else 1."""
+    return jnp.maximum(layout.weight(dtype), 1)
 
 
 def freedom(simulation: Simulation, name: str) -> int:

@@ -103,13 +103,12 @@ def measure(sweep: Sweep, most: int, say: Say = print) -> list[Trial]:
             f"{sweep.file}: run {waiting[0]} is not done; simulator dataset computes the runs first"
         )
     known = _Known(sweep.folder / _FOLDER / "trials.json", [run.hash for run in runs])
-    own, *coarser = _candidates(runs[0].config)
-    if not coarser:
+    wanted = list(_candidates(runs[0].config))
+    if len(wanted) == 1:
         raise UserError(
             f"{sweep.file}: half of {grid_in_words(runs[0].config.grid.shape)} points is below "
             f"{FEWEST_POINTS}; a baseline needs a finer data set"
         )
-    wanted = [own, *coarser]
     reference = {run.hash: _stored(sweep, run) for run in runs}
     for group in groups(runs, most=len(runs)):
         starts: Starts | None = None
@@ -245,18 +244,6 @@ def comparison(point: Point, trials: Sequence[Trial]) -> str:
     return f"{said}; {equal_error}; {equal_time}"
 
 
-def trials_as_csv(trials: Sequence[Trial], points: Sequence[Point]) -> str:
-    """All trials, and the learned solvers after them, with every digit."""
-    text = io.StringIO()
-    columns = list(asdict(trials[0]))
-    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
-    writer.writeheader()
-    writer.writerows(asdict(trial) for trial in trials)
-    for point in points:
-        writer.writerow({"integrator": point.name, "error": point.error, "seconds": point.seconds})
-    return text.getvalue()
-
-
 def floor_of(sweep: Sweep) -> float | None:
     """The distance of the data set itself to the next finer grid, below which errors mean nothing;
     None if it is not known."""
@@ -265,8 +252,15 @@ def floor_of(sweep: Sweep) -> float | None:
 
 
 def write_table(sweep: Sweep, trials: Sequence[Trial], points: Sequence[Point]) -> Path:
-    """Writes baseline.csv; returns its folder."""
+    """Writes all trials, and the learned solvers after them, with every digit to baseline.csv;
+    returns its folder."""
     folder = sweep.folder / _FOLDER
     folder.mkdir(exist_ok=True)
-    replace_file(folder / "baseline.csv", trials_as_csv(trials, points))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(asdict(trials[0])), lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(asdict(trial) for trial in trials)
+    for point in points:
+        writer.writerow({"integrator": point.name, "error": point.error, "seconds": point.seconds})
+    replace_file(folder / "baseline.csv", text.getvalue())
     return folder

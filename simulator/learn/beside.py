@@ -11,11 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,25 +27,6 @@ _OTHERS = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "MPI_", "SIMULATOR_P", "SIMULATOR
 Sample = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Order:
-    """What the other process computes: the arguments of `stream`."""
-
-    study: Path
-    batch: int
-    fields: tuple[str, ...] | None
-    seed: int | None
-
-
-@dataclass(frozen=True)
-class Draws:
-    """How samples are drawn: see `TrajectoryStream.beside`."""
-
-    reservoir: int
-    window: int | None
-    repeat: bool
-
-
 class Beside:
     """Samples of the trajectories of a study; each iteration computes the study once more.
 
@@ -56,21 +35,27 @@ class Beside:
 
     def __init__(
         self,
-        order: Order,
-        draws: Draws,
-        launcher: tuple[str, ...],
+        arguments: Mapping[str, Any],
+        reservoir: int,
+        window: int | None,
+        repeat: bool,
+        launcher: Sequence[str],
         environ: Mapping[str, str],
     ):
-        self._order = order
-        self._draws = draws
-        self._launcher = launcher
+        """`arguments` of `stream` in the other process; the others are those of
+        `TrajectoryStream.beside`."""
+        self._arguments = arguments
+        self._size = reservoir
+        self._window = window
+        self._repeat = repeat
+        self._launcher = tuple(launcher)
         self._environ = dict(environ)
 
     def __iter__(self) -> Iterator[Sample]:
         """Raises RunFailure with the last line of the other process if it fails."""
-        draws = self._draws
-        reservoir = Reservoir[Sample](draws.reservoir, self._order.seed, repeat=draws.repeat)
-        places = np.random.default_rng(self._order.seed)
+        seed = self._arguments["seed"]
+        reservoir = Reservoir[Sample](self._size, seed, repeat=self._repeat)
+        places = np.random.default_rng(seed)
         secret = secrets.token_hex(16)
         host = socket.gethostname() if self._launcher else "localhost"
         with Listener((host, 0), authkey=secret.encode()) as listener:
@@ -81,7 +66,7 @@ class Beside:
             worker.start()
             try:
                 for sample in reservoir:
-                    yield _windowed(sample, draws.window, places)
+                    yield _windowed(sample, self._window, places)
             finally:
                 reservoir.end()
                 process.terminate()
@@ -122,7 +107,7 @@ class Beside:
 
     def _started(self, listener: Listener, secret: str) -> subprocess.Popen[str]:
         host, port = listener.address  # pyright: ignore[reportGeneralTypeIssues] - of a socket
-        order = {**asdict(self._order), "study": str(self._order.study), "host": host, "port": port}
+        order = {**self._arguments, "host": host, "port": port}
         command = [sys.executable, "-m", "simulator.learn.producer", json.dumps(order)]
         kept = {
             name: value

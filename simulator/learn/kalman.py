@@ -41,10 +41,6 @@ class Members:
     members: State
     done: int
 
-    @property
-    def numbers(self) -> dict[str, int]:
-        return {"done": self.done}
-
 
 class Filter(Search[Members]):
     """Members that run from observation to observation."""
@@ -94,8 +90,8 @@ class Filter(Search[Members]):
             lambda a: jax.ShapeDtypeStruct((self.number_of_members, *a.shape), a.dtype), one
         )
 
-    def stored(self, at: Members) -> State:
-        return at.members
+    def stored(self, at: Members) -> tuple[State, dict[str, int]]:
+        return at.members, {"done": at.done}
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Members:
         return Members(self.simulation.placed(state), numbers["done"])
@@ -150,10 +146,8 @@ class Filter(Search[Members]):
 
     @cached_property
     def _places(self) -> Any:
-        replicated = jax.sharding.NamedSharding(
-            self.simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
-        )
-        return self.simulation.shardings(self.template()), replicated
+        everywhere = self.simulation.transform.layout.everywhere
+        return self.simulation.shardings(self.template()), everywhere
 
     @cached_property
     def _forecast(self) -> Any:

@@ -13,19 +13,15 @@ Values that are NaN are missing. `observation_files` reads and checks a file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from pydantic import Field
 
 from simulator.errors import did_you_mean
-from simulator.learn.background import Prior, freedom
 from simulator.learn.observation_files import (
     RESERVED,
     Arrays,
@@ -35,13 +31,12 @@ from simulator.learn.observation_files import (
     read_arrays,
 )
 from simulator.measure.kind import AXES
-from simulator.measure.probes import AT_ONCE, values_at
+from simulator.measure.probes import values_at, values_at_points
 from simulator.measure.python_series import FieldView
-from simulator.physics.models import Fields, State, outputs
+from simulator.physics.models import State, outputs
 from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.layout import Layout
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
@@ -68,97 +63,29 @@ class ObservationSettings(Settings):
 @dataclass(frozen=True)
 class Observed:
     """Values of `operator(state)`, shape (n,), at `steps` after the start. `weight` is 1 / error, 0
-    for missing values. Values at points have `positions` (n, axis) and `names` (n,)."""
+    for missing values. Values at points have `positions` (n, axis), and `variables` with the field
+    and the component of each; the values of one variable at all points follow those of another."""
 
     steps: np.ndarray
     values: np.ndarray
     weight: np.ndarray
     operator: Callable[[State], jax.Array]
-    names: Sequence[str] = ()
+    variables: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    positions: np.ndarray | None = None
+
+
+class _Table(NamedTuple):
+    """A table that fulfils its schema: its arrays, its values (time, n), and the rest of
+    `Observed`."""
+
+    arrays: Arrays
+    values: np.ndarray
+    operator: Callable[[State], jax.Array]
+    variables: Mapping[str, tuple[str, int]] = {}
     positions: np.ndarray | None = None
 
 
 Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind of observation.
-
-
-class ObservedRun:
-    """A run from a start of the prior, beside its observations."""
-
-    shown = 0  # The index of the observation time at which the report shows the recovered flow.
-
-    def __init__(
-        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float
-    ):
-        self.simulation = simulation
-        self.observed = observed
-        self.background = background
-        self.dt = dt
-        self.steps = np.unique(np.concatenate([one.steps for one in observed]))
-
-    def layout(self, field: str) -> Layout:
-        """The layout of the coefficients of a field."""
-        return self.simulation.model.transforms[field].layout
-
-    def data(self, step: int) -> Data:
-        """Values and weights of all observations at a step; zeros if there are none."""
-        pairs = []
-        for one in self.observed:
-            at = np.flatnonzero(one.steps == step)
-            index = at[0] if len(at) else 0
-            pairs.append(
-                (one.values[index], one.weight[index] * np.asarray(len(at) > 0, one.weight.dtype))
-            )
-        return tuple(pairs)
-
-    def number(self, end: int) -> int:
-        """The number of observed values until the step `end`."""
-        return sum(int((one.weight[one.steps <= end] > 0).sum()) for one in self.observed)
-
-    def segments(self, end: int) -> list[tuple[int, int]]:
-        """The number of steps before each time of observations until the step `end`, and that
-        step."""
-        ends = [0, *(int(step) for step in self.steps if step <= end)]
-        return [(b - a, b) for a, b in pairwise(ends)]
-
-    def started(self, xi: Fields, mean: Fields, root: Mapping[str, jax.Array]) -> State:
-        state = self.simulation.begin(replace(self.background, mean=mean, root=root).fields(xi))
-        # The residual of the energy budget influences no step.
-        return replace(state, memory=replace(state.memory, residual=None))
-
-    @cached_property
-    def start(self) -> Callable[[Fields], State]:
-        """The compiled function from the control variables to the start."""
-        # A function must not close over arrays that several processes share.
-        return partial(jax.jit(self.started), mean=self.background.mean, root=self.background.root)
-
-    @cached_property
-    def shells(self) -> Callable[[str, jax.Array], jax.Array]:
-        """The compiled function from a field's name and coefficients to half their sum of squares
-        by shell."""
-
-        def shells(name: str, field: jax.Array) -> jax.Array:
-            layout = self.layout(name)
-            return layout.shell_sum((abs(field) ** 2).reshape(-1, *layout.shape).sum(0)) / 2
-
-        return jax.jit(shells, static_argnums=0)
-
-    def spectra(self, fields: Fields) -> dict[str, np.ndarray]:
-        """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of
-        the prior."""
-        result: dict[str, np.ndarray] = {}
-        for name in self.background.root:
-            layout = self.layout(name)
-            spectrum = np.asarray(jax.block_until_ready(self.shells(name, fields[name])))
-            result |= {f"k_{name}": layout.shell_wavenumbers(), f"start_{name}": spectrum}
-        return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
-
-    def prior_shells(self) -> dict[str, np.ndarray]:
-        """By uncertain field, half the prior's variance in each shell."""
-        variances = {}
-        for name, root in self.background.root.items():
-            of_component = np.asarray(jax.block_until_ready(self.shells(name, root)))
-            variances[name] = freedom(self.simulation, name) * of_component
-        return variances
 
 
 def read_observations(
@@ -182,14 +109,14 @@ def read_observations(
 def _observed(
     settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float
 ) -> Observed:
-    names: Sequence[str] = ()
-    positions = None
     if settings.python is not None:
-        arrays, values, operator = _by_function(settings.python, arrays, simulation)
+        table = _by_function(settings.python, arrays, simulation)
     elif "k" in arrays:
-        arrays, values, operator = _spectra(arrays, simulation)
+        table = _spectra(arrays, simulation)
     else:
-        arrays, values, operator, names, positions = _at_points(arrays, simulation)
+        table = _at_points(arrays, simulation)
+    arrays = table.arrays
+    values = table.values
     steps = _steps(arrays["time"], simulation, dt)
     if settings.error is None and "error" not in arrays:
         raise ValueError("has no `error`; give the key error, the standard deviation of the values")
@@ -206,7 +133,14 @@ def _observed(
         raise ValueError(
             f"a value is {digits:.2g} times its error; {np.dtype(kind)} has fewer digits than that"
         )
-    return Observed(steps, values.astype(kind), weight.astype(kind), operator, names, positions)
+    return Observed(
+        steps,
+        values.astype(kind),
+        weight.astype(kind),
+        table.operator,
+        table.variables,
+        table.positions,
+    )
 
 
 def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
@@ -237,9 +171,7 @@ def _columns(arrays: Arrays, known: Mapping[str, Any], what: str) -> list[str]:
     return names
 
 
-def _by_function(
-    settings: FunctionSettings, arrays: Arrays, simulation: Simulation
-) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
+def _by_function(settings: FunctionSettings, arrays: Arrays, simulation: Simulation) -> _Table:
     if "values" not in arrays:
         raise ValueError("has no `values`, those of the function")
     _columns(arrays, {"values": None}, "values")
@@ -257,12 +189,10 @@ def _by_function(
         raise ValueError(
             f"holds {values.shape[1]} values at a time; the function returns {shape[0]}"
         )
-    return arrays, values, operator
+    return _Table(arrays, values, operator)
 
 
-def _spectra(
-    arrays: Arrays, simulation: Simulation
-) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array]]:
+def _spectra(arrays: Arrays, simulation: Simulation) -> _Table:
     model = simulation.model
     layout = simulation.transform.layout
 
@@ -285,12 +215,10 @@ def _spectra(
         values = spectra(state)
         return jnp.concatenate([values[name][shells] for name in names]).astype(simulation.dtype)
 
-    return arrays, values, operator
+    return _Table(arrays, values, operator)
 
 
-def _at_points(
-    arrays: Arrays, simulation: Simulation
-) -> tuple[Arrays, np.ndarray, Callable[[State], jax.Array], list[str], np.ndarray]:
+def _at_points(arrays: Arrays, simulation: Simulation) -> _Table:
     model = simulation.model
     grid = simulation.grid
     where = list(grid.names.values())
@@ -321,25 +249,17 @@ def _at_points(
             if column in tables:
                 raise ValueError(f"holds {column} twice, by itself and as a part of its vector")
             tables[column] = part.reshape(len(part), -1)
-    fields = list(dict.fromkeys(known[column][0] for column in tables))
+    variables = {column: known[column] for column in tables}
+    fields = list(dict.fromkeys(name for name, _ in variables.values()))
     take = _interpolated(simulation, points)
 
     def operator(state: State) -> jax.Array:
         fields_at = {name: take(name, state.fields[name]) for name in fields}
-        rows = [
-            fields_at[name].reshape(-1, len(points))[i]
-            for name, i in map(known.__getitem__, tables)
-        ]
-        return jnp.concatenate(rows)
+        parts = variables.values()
+        return jnp.concatenate([fields_at[n].reshape(-1, len(points))[i] for n, i in parts])
 
-    names = np.repeat(list(tables), len(points))
-    return (
-        arrays,
-        np.concatenate(list(tables.values()), 1),
-        operator,
-        list(names),
-        np.tile(points, (len(tables), 1)),
-    )
+    values = np.concatenate(list(tables.values()), 1)
+    return _Table(arrays, values, operator, variables, np.tile(points, (len(tables), 1)))
 
 
 def _interpolated(
@@ -351,22 +271,14 @@ def _interpolated(
     places = np.zeros((len(points), 3))
     for column, axis in enumerate(grid.names):
         places[:, AXES.index(axis)] = points[:, column]
-    replicated = jax.sharding.NamedSharding(
-        simulation.transform.layout.mesh, jax.sharding.PartitionSpec()
-    )
     axes = [np.unique(column, return_inverse=True) for column in places.T]
     lattice = np.prod([len(values) for values, _ in axes]) <= SPAN * len(points)
 
     def take(name: str, field: jax.Array) -> jax.Array:
         layout = simulation.model.transforms[name].layout
         if lattice:
-            values = lax.with_sharding_constraint(
-                values_at(layout, field, [v for v, _ in axes]), replicated
-            )
+            values = layout.replicated(values_at(layout, field, [v for v, _ in axes]))
             return values[(..., *(index.ravel() for _, index in axes))]
-        values = lax.map(
-            lambda p: values_at(layout, field, p[:, None])[..., 0, 0, 0], places, batch_size=AT_ONCE
-        )
-        return jnp.moveaxis(lax.with_sharding_constraint(values, replicated), 0, -1)
+        return layout.replicated(values_at_points(layout, field, places))
 
     return take

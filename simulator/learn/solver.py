@@ -15,16 +15,15 @@ from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.learn.stream import StreamedGroup
-from simulator.physics.models import State, outputs
-from simulator.simulation.advance import NO_STEPS, Until
+from simulator.learn.stream import StreamedGroup, steps_to
+from simulator.physics.models import State
+from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.placement import connect, most_devices
 from simulator.simulation.simulation import Simulation
 from simulator.study.batch import BatchedStep, Values, on_one_device, varied_numbers
 from simulator.study.runs import Group, SweepRun
 from simulator.words import brief
 
-_ALL = np.int64(1 << 40)  # More steps than a run takes.
 Frames = Mapping[str, np.ndarray]  # Values by field, (time, component, x, y, z).
 
 
@@ -121,12 +120,12 @@ class Solver:
         shape = self.config.grid.shape
         begun = {n: resampled(v, shape) for n, v in self._starts.of(run).items()}
         state = self.simulation.state_from({n: jnp.asarray(v) for n, v in begun.items()})
-        state = self._advance(values, state, NO_STEPS)  # compiles
+        state = self._step.alone(values, state, NO_STEPS)  # compiles
         frames = [self._frame(values, state)]
         seconds = 0.0
         for end in times[1:]:
             began = time.perf_counter()
-            state = self._advance(values, state, Until(np.float64(end), np.float64(np.inf), _ALL))
+            state = self._step.alone(values, state, steps_to(end))
             jax.block_until_ready(state)
             seconds += time.perf_counter() - began
             frames.append(self._frame(values, state))
@@ -134,9 +133,6 @@ class Solver:
                 frames[-1] = {name: np.full_like(v, np.nan) for name, v in frames[-1].items()}
         joined = {name: np.stack([frame[name] for frame in frames]) for name in frames[0]}
         return joined, seconds, int(state.step)
-
-    def _advance(self, values: Values, state: State, until: Until) -> State:
-        return self._step.alone(values, state, until)
 
     def _frame(self, values: Values, state: State) -> dict[str, np.ndarray]:
         inside = (..., *(slice(n) for n in self.config.grid.shape))
@@ -148,11 +144,7 @@ class Solver:
 
         def fields(values: Values, state: State) -> dict[str, jax.Array]:
             run = self.simulation.varied(values)
-            contents = outputs.contents(run.model, state)
-            return {
-                name: outputs.field_values(run.model, name, contents)
-                for name in self._starts.fields
-            }
+            return {name: run.field_program(name)(state) for name in self._starts.fields}
 
         return jax.jit(fields)
 

@@ -18,7 +18,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
-from simulator.learn.beside import Beside, Draws, Order
+from simulator.learn.beside import Beside
 from simulator.learn.frames import check_alike, frame_times
 from simulator.physics.models import State, outputs
 from simulator.run.schedule import Event, Moment, Schedule, events
@@ -106,7 +106,12 @@ class TrajectoryStream(Iterator[StreamedRuns]):
     ) -> None:
         self._sweep = sweep
         self._parts = parts
-        self._order = Order(sweep.file, batch, tuple(fields) if fields else None, seed)
+        self._arguments = {
+            "study": str(sweep.file),
+            "batch": batch,
+            "fields": list(fields) if fields else None,
+            "seed": seed,
+        }
 
     def __next__(self) -> StreamedRuns:
         return next(self._parts)
@@ -139,8 +144,7 @@ class TrajectoryStream(Iterator[StreamedRuns]):
             raise UserError(f"stream: reservoir must be at least 1, not {reservoir}")
         if window is not None and not 1 <= window <= frames:
             raise UserError(f"stream: window must be 1 to {frames} frames, not {window}")
-        draws = Draws(reservoir, window, repeat)
-        return Beside(self._order, draws, tuple(launcher), environ)
+        return Beside(self._arguments, reservoir, window, repeat, launcher, environ)
 
 
 def _streamed(
@@ -235,7 +239,7 @@ class StreamedGroup:
             frames_at: Any = ()
             for turn in range(max(len(own[frame]) for own in stops)):
                 ends = [own[frame][turn] if turn < len(own[frame]) else None for own in stops]
-                until = stack(*map(_until, [*ends, *(None for _ in idle)]))
+                until = stack(*map(steps_to, [*ends, *(None for _ in idle)]))
                 states, *frames_at = self._framed(shared, states, until)
             yield frames_at
 
@@ -322,7 +326,7 @@ class StreamedGroup:
         return jax.jit(placed, donate_argnums=0)
 
 
-def _until(end: float | None) -> Until:
+def steps_to(end: float | None) -> Until:
     """Steps to the time `end`, or none."""
     return NO_STEPS if end is None else Until(np.float64(end), np.float64(np.inf), _ALL)
 

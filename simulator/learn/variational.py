@@ -22,7 +22,7 @@ import optax
 from jax import lax
 
 from simulator.errors import RunFailure
-from simulator.learn.background import Prior, freedom
+from simulator.learn.background import Prior, copies, freedom
 from simulator.learn.observations import Data, Observed
 from simulator.learn.posterior import Control, Posterior, Shells, posterior
 from simulator.learn.search import Search
@@ -54,15 +54,6 @@ class Iterate:
     misfit: float  # The mean square of (H(state) - y) / error; noise alone gives 1.
     window: int = 0
     count: int = 0  # The iterations in the window so far.
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        return {
-            "cost": self.cost,
-            "misfit": self.misfit,
-            "window": self.window,
-            "count": self.count,
-        }
 
 
 class Variational(Search[Iterate]):
@@ -107,9 +98,8 @@ class Variational(Search[Iterate]):
             state = self._ran(steps, state)
             return state, self._off(state, data)
 
-        mesh = self.simulation.transform.layout.mesh
-        on_all = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        return jax.jit(forward, out_shardings=(None, on_all))
+        everywhere = self.simulation.transform.layout.everywhere
+        return jax.jit(forward, out_shardings=(None, everywhere))
 
     @cache  # noqa: B019
     def reverse(self, steps: int) -> Any:
@@ -181,18 +171,19 @@ class Variational(Search[Iterate]):
             layout = self.layout(name)
             modes, _ = layout.shell_modes()
             square = (slopes.real**2 + slopes.imag**2).reshape(-1, *layout.shape).sum(0)
-            squares = layout.shell_sum(square / jnp.maximum(layout.weight(square.dtype), 1))
+            squares = layout.shell_sum(square / copies(layout, square.dtype))
             return squares / jnp.maximum(modes, 1) / freedom(self.simulation, name)
 
         return jax.jit(lambda slopes: {name: shells(name, s) for name, s in slopes.items()})
 
-    def stored(self, at: Iterate) -> State:
+    def stored(self, at: Iterate) -> tuple[State, dict[str, Any]]:
         o = at.optimiser
         history = {"gradient": at.gradient, "params": o.params, "updates": o.updates}
         history |= {"diff_params": o.diff_params_memory, "diff_updates": o.diff_updates_memory}
         memory = {f"scale_{name}": scale for name, scale in at.scale.items()}
         memory |= {"count": o.count, "weights": o.weights_memory}
-        return beginning(at.xi, StateMemory(model=memory), history)
+        numbers = {name: getattr(at, name) for name in ("cost", "misfit", "window", "count")}
+        return beginning(at.xi, StateMemory(model=memory), history), numbers
 
     def loaded(self, state: State, numbers: Mapping[str, Any]) -> Iterate:
         h = state.history
@@ -230,7 +221,7 @@ class Variational(Search[Iterate]):
         return Iterate(xi, xi, self.empty(xi), scale, 0.0, 0.0)
 
     def template(self) -> State:
-        return self.stored(self.first())
+        return self.stored(self.first())[0]
 
     def windows(self, number: int) -> list[int]:
         """The last steps of the windows: the first observations alone, then windows that double in
@@ -318,9 +309,11 @@ class Variational(Search[Iterate]):
         """A random direction whose independent numbers have the mean square 1, each coefficient
         exactly so."""
 
+        dtype = self.simulation.dtype
+
         def direction(number: jax.Array) -> Control:
             return {
-                n: jnp.sqrt(self._weight(n)) * x / jnp.where(x == 0, 1, abs(x))
+                n: jnp.sqrt(copies(self.layout(n), dtype)) * x / jnp.where(x == 0, 1, abs(x))
                 for n, x in self.background.drawn(Stream.PROBE, number).items()
             }
 
@@ -349,10 +342,6 @@ class Variational(Search[Iterate]):
             return {name: np.asarray(value) for name, value in sums.items()}
 
         return on_host
-
-    def _weight(self, name: str) -> jax.Array:
-        layout = self.layout(name)
-        return jnp.maximum(layout.weight(self.simulation.dtype), 1)
 
     def _scale(self, echo: Control) -> Scale:
         """The square root of the posterior variance relative to the prior, by field and shell,

@@ -193,32 +193,35 @@ def cores(
             lambda x: -float(at(x[None])[0]), peak, method="Nelder-Mead", options=accurate
         ).x
         shells = at(centre + r[:, None, None] * directions).mean(1)
-        enclosed = np.concatenate(
-            [[0], np.cumsum(SPHERE * (shells[1:] + shells[:-1]) / 2 * np.diff(r**3))]
-        )
-        half = int(np.argmax(shells < shells[0] / 2))
-        core = (
-            float(np.interp(-shells[0] / 2, -shells[: half + 1], r[: half + 1]))
-            if half
-            else math.nan
-        )
-        last = int(np.argmin(enclosed[1:] >= overdensity * mean * SPHERE * r[1:] ** 3))
-        sphere = (r[last], enclosed[last]) if last else (math.nan, math.nan)
-        rows.append((*np.mod(centre, box), shells[0], core, np.interp(core, r, enclosed), *sphere))
-        taken = np.vstack([taken, [*centre, np.nanmax([3 * core, sphere[0], 0])]])
-    names = [f"position_{a}" for a in "xyz"] + [
-        "peak_density",
-        "core_radius",
-        "core_mass",
-        "radius",
-        "mass",
-    ]
+        core, core_mass, radius, mass = _spheres_of_core(r, shells, overdensity * mean)
+        rows.append((*np.mod(centre, box), shells[0], core, core_mass, radius, mass))
+        taken = np.vstack([taken, [*centre, np.nanmax([3 * core, radius, 0])]])
+    names = [f"position_{a}" for a in "xyz"]
+    names += ["peak_density", "core_radius", "core_mass", "radius", "mass"]
     columns: Columns = dict(zip(names, np.reshape(rows, (-1, len(names))).T, strict=True))
     for radius, mass in (("core_radius", "core_mass"), ("radius", "mass")):
         resolved = columns[radius] >= CELLS * max(spacing)
         for name in (radius, mass):
             columns[name] = np.where(resolved, columns[name], np.nan)
     return {"id": np.arange(len(rows)), **columns}
+
+
+def _spheres_of_core(
+    r: np.ndarray, shells: np.ndarray, density: float
+) -> tuple[float, float, float, float]:
+    """The radius at which the densities `shells` at the radii `r` have fallen to half and the mass
+    within it, and the radius and mass of the sphere with this mean density; nan if there is no such
+    radius."""
+    enclosed = np.concatenate(
+        [[0], np.cumsum(SPHERE * (shells[1:] + shells[:-1]) / 2 * np.diff(r**3))]
+    )
+    half = int(np.argmax(shells < shells[0] / 2))
+    core = math.nan
+    if half:
+        core = float(np.interp(-shells[0] / 2, -shells[: half + 1], r[: half + 1]))
+    last = int(np.argmin(enclosed[1:] >= density * SPHERE * r[1:] ** 3))
+    radius, mass = (r[last], enclosed[last]) if last else (math.nan, math.nan)
+    return core, float(np.interp(core, r, enclosed)), radius, mass
 
 
 def _fibonacci_lattice(count: int) -> np.ndarray:

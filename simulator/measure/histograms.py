@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from simulator import spectral
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, rising
 from simulator.measure.profiles import Densities, densities
-from simulator.measure.rows import binned, in_one_file
+from simulator.measure.rows import bin_numbers, binned, in_one_file
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
 from simulator.physics import models
@@ -75,28 +75,7 @@ def histograms(
     count = physical.summed(
         lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram"
     )
-    quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
-
-    def vector(field: jax.Array) -> jax.Array:
-        return field.reshape(-1, *field.shape[-3:])
-
-    def derivatives(fields: models.Fields, pairs: list[tuple[int, int]]) -> jax.Array:
-        u = fields["velocity"]
-        k = operators.wavenumbers(layout, u.real.dtype)
-        return jnp.stack([1j * k[j] * u[i] for i, j in pairs])
-
-    for field, lead in components.items():
-        quantities[field] = lambda f, n=field: vector(f[n])
-        if not lead:
-            quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
-        if field in _CURLS:
-            quantities[_CURLS[field]] = lambda f, n=field: vector(operators.curl(layout, f[n]))
-    if "velocity" in components:
-        axes = range(len(transform.grid.axes))
-        quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
-        quantities["transverse_gradient"] = partial(
-            derivatives, pairs=[(i, j) for i in axes for j in axes if i != j]
-        )
+    quantities = _of_fields(layout, components)
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
@@ -116,6 +95,35 @@ def histograms(
 
 
 _CURLS = {"velocity": "vorticity", "magnetic": "current"}
+
+
+def _of_fields(
+    layout: spectral.Layout, components: Mapping[str, tuple[int, ...]]
+) -> dict[str, Callable[[models.Fields], jax.Array]]:
+    """The functions from the fields to the modes (component, ...) of each quantity."""
+    quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
+
+    def vector(field: jax.Array) -> jax.Array:
+        return field.reshape(-1, *field.shape[-3:])
+
+    def derivatives(fields: models.Fields, pairs: list[tuple[int, int]]) -> jax.Array:
+        u = fields["velocity"]
+        k = operators.wavenumbers(layout, u.real.dtype)
+        return jnp.stack([1j * k[j] * u[i] for i, j in pairs])
+
+    for field, lead in components.items():
+        quantities[field] = lambda f, n=field: vector(f[n])
+        if not lead:
+            quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
+        if field in _CURLS:
+            quantities[_CURLS[field]] = lambda f, n=field: vector(operators.curl(layout, f[n]))
+    if "velocity" in components:
+        axes = range(len(layout.grid.axes))
+        quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
+        quantities["transverse_gradient"] = partial(
+            derivatives, pairs=[(i, j) for i in axes for j in axes if i != j]
+        )
+    return quantities
 
 
 def log_densities(
@@ -139,9 +147,8 @@ def log_densities(
             mean = physical.mean(values)
             usable = physical.inside() & (values > 0)
             contrast = jnp.log10(jnp.where(usable, values, 1) / mean)
-            place = jnp.floor((contrast - low) / width)
-            index = jnp.where(usable & (place >= 0) & (place < bins), place, bins).astype(jnp.int32)
-            sums = physical.binned(index, jnp.stack([jnp.ones_like(values), values / mean]), bins)
+            numbers = bin_numbers((contrast - low) / width, bins, usable)
+            sums = physical.binned(numbers, jnp.stack([jnp.ones_like(values), values / mean]), bins)
             shares = sums / (grid.points * width)
             shares_by_name |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
         return shares_by_name
@@ -191,41 +198,26 @@ class JointHistograms(Kind):
         names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
         area = (2 * reach / bins) ** 2
 
-        def count(first: jax.Array, second: jax.Array) -> tuple[jax.Array]:
-            """Counts (bins, bins) of points by their places along both axes, in bins."""
-            a = jnp.floor(first)
-            b = jnp.floor(second)
-            inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
-            return (
-                binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),
-            )
-
-        def average(place: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """The number of points in each bin (bins,), and the sum of their `values` (bins,)."""
-            return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
-
-        counting = physical.summed(count, [physical.spec] * 2, name="joint_histogram")
-        averaging = physical.summed(average, [physical.spec] * 2, 2, name="conditional_mean")
-
-        def place(quantity: _Quantity) -> jax.Array:
-            """The place of each point along the axis, in bins: 0 to `bins` within the reach,
-            infinite in padding."""
+        def bin_of(quantity: _Quantity) -> jax.Array:
             units = (quantity.values - quantity.centre) / jnp.where(
                 quantity.scale > 0, quantity.scale, 1
             )
-            return physical.constrain(
-                jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf)
-            )
+            return bin_numbers((units / reach + 1) / 2 * bins, bins, physical.inside())
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             quantities = _quantities(model, names, state.fields)
+            bin_of_name = {name: bin_of(quantity) for name, quantity in quantities.items()}
+            one = jnp.ones(physical.shape, jnp.float64)
             row = {}
             for first, second in pairs:
-                (counts,) = counting(place(quantities[first]), place(quantities[second]))
+                a, b = bin_of_name[first], bin_of_name[second]
+                cell = jnp.where(b < bins, a * bins + b, bins * bins)
+                counts = physical.binned(cell, one[None], bins * bins).reshape(bins, bins)
                 row[f"{first}_{second}"] = counts / (transform.grid.points * area)
                 for name, given in ((second, first), (first, second)):
-                    values = physical.constrain(quantities[name].values)
-                    points, sums = averaging(place(quantities[given]), values)
+                    values = quantities[name].values.astype(jnp.float64)
+                    summands = jnp.stack([one, values])
+                    points, sums = physical.binned(bin_of_name[given], summands, bins)
                     row[f"{name}_given_{given}"] = jnp.where(
                         points > 0, sums / jnp.maximum(points, 1), jnp.nan
                     )

@@ -150,14 +150,17 @@ class ParticleSubject:
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a measurement: a model on its transform, `template` with the shapes and types
-    of its state, and `files`, which opens the files of the configuration."""
+    """The subject of a measurement: a model, `template` with the shapes and types of its state, and
+    `files`, which opens the files of the configuration."""
 
     model: models.Equation
-    transform: spectral.Transform
     template: models.State
     files: StartFiles
     carried: ParticleSubject | None = None  # The particles; None without particles.
+
+    @property
+    def transform(self) -> spectral.Transform:
+        return self.model.transform
 
     @property
     def particles(self) -> ParticleSubject:
@@ -283,8 +286,7 @@ def measurement(kind: Kind, subject: Subject, settings: Any) -> Measured:
         raise Unsupported("does not follow a background shear; leave it out", of_model=False)
 
     def at(time: Any) -> Measured:
-        model = subject.model.at(time)
-        return kind.measured(replace(subject, model=model, transform=model.transform), settings)
+        return kind.measured(replace(subject, model=subject.model.at(time)), settings)
 
     def compute(state: models.State, *arrays: Any) -> dict[str, jax.Array]:
         return at(state.time).compute(state, *arrays)

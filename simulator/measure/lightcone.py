@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec
 
 from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.physics import models
@@ -127,14 +128,9 @@ def crossed(
         return lax.fori_loop(0, images, image, jnp.zeros((nx, ny), jnp.float64))[None]
 
     records = particles.records
-    of = jax.sharding.PartitionSpec
-    none = jax.sharding.PartitionSpec()
-    mapped = domain.mapped(
-        local, (domain.spec(2), domain.spec(2), domain.spec(1), none, none), of(domain.names)
-    )
+    vectors = domain.spec(2)
+    specs = (vectors, vectors, domain.spec(1), PartitionSpec(), PartitionSpec())
+    mapped = domain.mapped(local, specs, PartitionSpec(domain.names))
     mass = jnp.where(particles.valid, records["mass"], 0)
-    return (
-        mapped(records["position"], records["velocity"], mass, now, ends).sum(0)
-        * (nx / lx)
-        * (ny / ly)
-    )
+    crossing = mapped(records["position"], records["velocity"], mass, now, ends).sum(0)
+    return crossing * (nx / lx) * (ny / ly)

@@ -18,6 +18,7 @@ from simulator.measure.kind import (
     distinct,
 )
 from simulator.measure.particles import ready_after
+from simulator.measure.rows import spacing_to_half_box
 from simulator.physics import models
 from simulator.settings import Integer
 
@@ -47,14 +48,7 @@ class PairCorrelation(Kind):
         names = particles.species(settings.particles)
         long = [i for i in (0, 1, 2) if grid.shape[i] > 1]
         box = np.array([grid.box[i] for i in long])
-        spacing = min(grid.spacing[i] for i in long)
-        low, high = settings.range or (spacing / 16, 4 * spacing)
-        if high > (half := min(box) / 2):
-            raise Unsupported(
-                f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}",
-                "range",
-            )
-        edges = np.geomspace(low, high, settings.bins + 1)
+        edges = _edges(settings, *spacing_to_half_box(grid))
         populations = particles.populations
         strides = {name: -(-populations[name].count // settings.count) for name in names}
         # Volumes between spheres, areas between circles, as fractions of the box.
@@ -93,6 +87,17 @@ class PairCorrelation(Kind):
             },
             finish=finish,
         )
+
+
+def _edges(settings: PairCorrelationSettings, spacing: float, half: float) -> np.ndarray:
+    """The edges of the bins. Refuses distances above `half` the box."""
+    low, high = settings.range or (spacing / 16, 4 * spacing)
+    if high > half:
+        raise Unsupported(
+            f"distances reach {high:g}; periodic distances are unique only up to half the box, {half:g}",
+            "range",
+        )
+    return np.geomspace(low, high, settings.bins + 1)
 
 
 def pairs_between(position: np.ndarray, box: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -162,14 +162,7 @@ class ParticleStatistics(Kind):
 
         variables: dict[str, tuple[str, ...]] = {}
         for name, population in populations.items():
-            keys = [f"mean_velocity_{a}" for a in AXES] + [
-                "velocity_variance",
-                "acceleration_variance",
-            ]
-            if "displacement" in population.records:
-                keys += [*(f"dispersion_{a}" for a in AXES), "velocity_autocorrelation"]
-            if name in falling:
-                keys.append("settling_velocity")
+            keys = [*_mean_names(population), *(["settling_velocity"] if name in falling else [])]
             variables |= {f"{name}/{key}": () for key in keys}
             variables[f"{name}/acceleration"] = ("sigma",)
         coordinates = {"sigma": (edges[1:] + edges[:-1]) / 2}
@@ -180,6 +173,14 @@ class ParticleStatistics(Kind):
                 for key in ("pair_dispersion", "pair_change")
             }
         return Measured(coordinates, variables, compute)
+
+
+def _mean_names(population: Population) -> list[str]:
+    """The names of `_means`."""
+    names = [f"mean_velocity_{a}" for a in AXES] + ["velocity_variance", "acceleration_variance"]
+    if "displacement" in population.records:
+        names += [*(f"dispersion_{a}" for a in AXES), "velocity_autocorrelation"]
+    return names
 
 
 def _means(
@@ -230,8 +231,7 @@ def _density(
     width = edges[1] - edges[0]
 
     def counted(values: jax.Array, valid: jax.Array) -> jax.Array:
-        return binned(jnp.where(valid, (values - edges[0]) / width, -1), bins)[None]
+        return binned(jnp.where(valid, (values - edges[0]) / width, -1), bins)[:, None]
 
-    parts = jax.sharding.PartitionSpec(domain.names)
-    counts = domain.mapped(counted, (domain.spec(2), domain.spec(1)), parts)(values, valid)
-    return counts.sum(0) / (3 * valid.sum() * width)
+    counts = domain.on_devices(counted, values, valid).sum(-1)
+    return counts / (3 * valid.sum() * width)

@@ -1,9 +1,7 @@
 """Values of fields at points and on lines, at short intervals: probes.h5."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import chain
-from math import prod
 from typing import Annotated, Literal, Self
 
 import jax
@@ -63,6 +61,9 @@ class Probes(Kind):
     frequent = True
 
     def measured(self, subject: Subject, settings: ProbeSettings) -> Measured:
+        """`NAME` (point,) and `LINE/NAME` (LINE_x, with the name of the line's axis): values of
+        evolved real fields; a vector has one variable for each component, `NAME_x` and so on. Each
+        point or line reads all modes of a field once and needs no transform."""
         model = subject.model
         grid = subject.transform.grid
         known = [name for name, spec in model.fields.items() if not spec.complex]
@@ -70,34 +71,69 @@ class Probes(Kind):
         if not names:
             raise Unsupported("needs an evolved field of real values")
         check_field_names(names, known, "an evolved real field")
+        components = {n: [f"{n}_{c}" for c in model.fields[n].components] or [n] for n in names}
+        placed = [_placed(grid, p, f"points.{i}") for i, p in enumerate(settings.points)]
+        points = np.asarray(placed, np.float64).reshape(-1, 3)
+        lines = {
+            line.name: _span(grid, line, f"lines.{i}") for i, line in enumerate(settings.lines)
+        }
 
-        def placed(position: tuple[float, ...], key: str) -> tuple[float, float, float]:
-            if len(position) != len(grid.axes):
-                raise Unsupported(
-                    f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key
-                )
-            coordinates = dict(zip(grid.axes, position, strict=True))
-            return coordinates.get("x", 0.0), coordinates["y"], coordinates["z"]
+        def named(name: str, values: jax.Array, before: str = "") -> dict[str, jax.Array]:
+            parts = jnp.unstack(values) if model.fields[name].components else [values]
+            row = zip(components[name], parts, strict=True)
+            return {before + n: model.transform.layout.replicated(v) for n, v in row}
 
-        points = [placed(p, f"points.{i}") for i, p in enumerate(settings.points)]
-        axes = {seen: axis for axis, seen in grid.names.items()}
-        lines = {}
-        for i, line in enumerate(settings.lines):
-            if line.axis not in axes:
-                raise Unsupported(f"the grid has no axis {line.axis}", key=f"lines.{i}.axis")
-            lines[line.name] = Line(axes[line.axis], placed(line.through, f"lines.{i}.through"))
-        return probes(model, names, points, lines)
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            row: dict[str, jax.Array] = {}
+            for name in names:
+                layout = model.transforms[name].layout
+                field = state.fields[name]
+                if len(points):
+                    row |= named(name, values_at_points(layout, field, points))
+                for key, positions in lines.items():
+                    values = values_at(layout, field, positions)
+                    row |= named(name, values.reshape(*values.shape[:-3], -1), f"{key}/")
+            return row
+
+        dimensions = {line.name: f"{line.name}_{line.axis}" for line in settings.lines}
+        variables: dict[str, tuple[str, ...]] = {}
+        for n in chain.from_iterable(components.values()):
+            if len(points):
+                variables[n] = ("point",)
+            variables |= {f"{key}/{n}": (along,) for key, along in dimensions.items()}
+        axes = {seen: AXES.index(axis) for axis, seen in grid.names.items()}
+        where = {seen: ("point", points[:, i]) for seen, i in axes.items() if len(points)}
+        coordinates = {"point": np.arange(len(points))} if len(points) else {}
+        coordinates |= {
+            dimensions[line.name]: lines[line.name][axes[line.axis]] for line in settings.lines
+        }
+        attributes = {f"{line.name}_through": list(line.through) for line in settings.lines}
+        return Measured(coordinates, variables, compute, attributes, lambda: where)
+
+
+def _placed(
+    grid: spectral.Grid, position: tuple[float, ...], key: str
+) -> tuple[float, float, float]:
+    """A user's position as (x, y, z) of arrays. Refuses another number of coordinates."""
+    if len(position) != len(grid.axes):
+        raise Unsupported(f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key)
+    coordinates = dict(zip(grid.axes, position, strict=True))
+    return coordinates.get("x", 0.0), coordinates["y"], coordinates["z"]
+
+
+def _span(grid: spectral.Grid, line: LineSettings, key: str) -> list[np.ndarray]:
+    """The positions along x, y and z whose product is a line: one, but along its axis all of the
+    grid."""
+    axes = {seen: AXES.index(axis) for axis, seen in grid.names.items()}
+    if line.axis not in axes:
+        raise Unsupported(f"the grid has no axis {line.axis}", key=f"{key}.axis")
+    positions = [np.array([x]) for x in _placed(grid, line.through, f"{key}.through")]
+    axis = axes[line.axis]
+    positions[axis] = np.arange(grid.shape[axis]) * grid.spacing[axis]
+    return positions
 
 
 AT_ONCE = 16  # Number of points whose sums are computed together; a point's partial sums fill a plane of modes.
-
-
-@dataclass(frozen=True)
-class Line:
-    """The grid's points along `axis`, through a point (x, y, z)."""
-
-    axis: str
-    through: tuple[float, float, float]
 
 
 def values_at(
@@ -124,75 +160,10 @@ def values_at(
     return jnp.einsum(values, operand, [*operand[:lead], 20, 21, 22]).real
 
 
-def _variables_of(model: models.Equation, name: str) -> list[str]:
-    """The names of the components of a vector, or of a scalar."""
-    return [f"{name}_{c}" for c in model.fields[name].components] or [name]
+def values_at_points(layout: spectral.Layout, field: jax.Array, points: np.ndarray) -> jax.Array:
+    """Values (..., point) of a real field, from its coefficients, at points (point, 3)."""
 
+    def at(point: jax.Array) -> jax.Array:
+        return values_at(layout, field, list(point[:, None]))[..., 0, 0, 0]
 
-def probes(
-    model: models.Equation,
-    names: Sequence[str],
-    points: Sequence[Sequence[float]],
-    lines: Mapping[str, Line],
-) -> Measured:
-    """`NAME` (point,) and `LINE/NAME` (LINE_x, with the name of the line's axis): values of evolved
-    real fields at points (x, y, z) and on lines; a vector has one variable for each component,
-    `NAME_x` and so on. Each point or line reads all modes of a field once and needs no
-    transform."""
-    grid = model.transform.grid
-    replicated = jax.sharding.NamedSharding(
-        model.transform.layout.mesh, jax.sharding.PartitionSpec()
-    )
-    placed = np.asarray(points, np.float64).reshape(-1, 3)
-    points_of = dict(
-        zip(
-            AXES,
-            (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)),
-            strict=True,
-        )
-    )
-    along = {name: points_of[line.axis] for name, line in lines.items()}
-    called = {name: f"{name}_{grid.names[line.axis]}" for name, line in lines.items()}
-
-    def named(name: str, values: jax.Array, before: str = "") -> dict[str, jax.Array]:
-        vector = model.fields[name].components
-        parts = jnp.unstack(values) if vector else [values]
-        row = dict(zip(_variables_of(model, name), parts, strict=True))
-        return {before + n: lax.with_sharding_constraint(v, replicated) for n, v in row.items()}
-
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        row: dict[str, jax.Array] = {}
-        for name in names:
-            layout = model.transforms[name].layout
-            field = state.fields[name]
-            if len(points):
-
-                def at(
-                    position: jax.Array, layout: spectral.Layout = layout, field: jax.Array = field
-                ) -> jax.Array:
-                    return values_at(layout, field, list(position[:, None]))[..., 0, 0, 0]
-
-                row |= named(name, jnp.moveaxis(lax.map(at, placed, batch_size=AT_ONCE), 0, -1))
-            for key, line in lines.items():
-                position = [np.array([x]) for x in line.through]
-                position[AXES.index(line.axis)] = along[key]
-                values = values_at(layout, field, position)
-                row |= named(
-                    name, values.reshape(*values.shape[:-3], prod(values.shape[-3:])), f"{key}/"
-                )
-        return row
-
-    variables: dict[str, tuple[str, ...]] = {}
-    for n in chain.from_iterable(_variables_of(model, name) for name in names):
-        if len(points):
-            variables[n] = ("point",)
-        variables |= {f"{key}/{n}": (axis,) for key, axis in called.items()}
-    attributes = {f"{key}_through": list(grid.seen(line.through)) for key, line in lines.items()}
-    where = {
-        seen: ("point", np.asarray(placed[:, AXES.index(axis)]))
-        for axis, seen in grid.names.items()
-        if len(points)
-    }
-    coordinates = {"point": np.arange(len(points))} if len(points) else {}
-    coordinates |= {called[key]: positions for key, positions in along.items()}
-    return Measured(coordinates, variables, compute, attributes, lambda: where)
+    return jnp.moveaxis(lax.map(at, points, batch_size=AT_ONCE), 0, -1)

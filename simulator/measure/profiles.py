@@ -19,6 +19,7 @@ from simulator.measure.kind import (
     Subject,
     Unsupported,
 )
+from simulator.measure.rows import spacing_to_half_box
 from simulator.measure.slices import values_of
 from simulator.physics import models
 from simulator.physics.models import outputs
@@ -127,10 +128,7 @@ def densest(
         number = number * n + lax.broadcasted_iota(jnp.int64, shape, i)
     top = values.max()
     first = jnp.where(values == top, number, np.prod(shape)).min()
-    index = jnp.stack(
-        [first // (shape[1] * shape[2]), first // shape[2] % shape[1], first % shape[2]]
-    )
-    start = index * jnp.asarray(spacing)
+    start = jnp.stack(jnp.unravel_index(first, shape)) * jnp.asarray(spacing)
     k = layout.wavenumbers(modes.real.dtype)
 
     def around(place: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -163,10 +161,7 @@ def profile_edges(
     """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell
     extends to the centre. By default `reach` is from the smallest grid spacing to half the shortest
     side of the box."""
-    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
-    low = min(grid.spacing[i] for i in present)
-    high = min(grid.box[i] for i in present) / 2
-    return np.geomspace(*(reach or (low, high)), bins + 1)
+    return np.geomspace(*(reach or spacing_to_half_box(grid)), bins + 1)
 
 
 # The axes of a projection, and the axis of the integral.
@@ -193,7 +188,6 @@ class Projections(Kind):
         transform = subject.model.density_transform
         grid = transform.grid
         physical = transform.physical
-        replicated = jax.sharding.NamedSharding(physical.mesh, jax.sharding.PartitionSpec())
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             planes = {}
@@ -201,9 +195,7 @@ class Projections(Kind):
                 inside = jnp.where(physical.inside(), values(state), 0)
                 for plane, along in PLANES.items():
                     i = AXES.index(along)
-                    total = inside.sum(i) * grid.spacing[i]
-                    if physical.devices > 1:
-                        total = lax.with_sharding_constraint(total, replicated)
+                    total = physical.replicated(inside.sum(i) * grid.spacing[i])
                     a, b = (grid.shape[AXES.index(axis)] for axis in plane)
                     planes[f"{name}/{plane}"] = total[:a, :b]
             return planes

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator import spectral
@@ -97,9 +96,6 @@ def _checked(
     if not isinstance(result, Mapping) or not result:
         kind = type(result).__name__
         raise refused(f"returned {kind}; a dict of numbers and small arrays by name is needed")
-    replicated = jax.sharding.NamedSharding(
-        subject.transform.layout.mesh, jax.sharding.PartitionSpec()
-    )
     row = {}
     for name, value in result.items():
         if (
@@ -123,7 +119,7 @@ def _checked(
             )
         if jnp.iscomplexobj(array):
             raise refused(f"{name} is complex; return its .real and .imag")
-        row[name] = lax.with_sharding_constraint(array, replicated)
+        row[name] = subject.transform.layout.replicated(array)
     return row
 
 

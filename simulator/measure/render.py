@@ -111,7 +111,7 @@ class Render(Kind):
             check_scalar(name, subject, key="field" if settings.fields is None else "fields")
         if 1 in subject.transform.grid.shape:
             raise Unsupported("a plane has no volume; use slices", of_model=False)
-        bodies = body_mask(subject.model, subject.transform)
+        bodies = body_mask(subject.model)
         opaque = () if bodies is None else (SOLID,)
         volume = volume_of(subject.transform, settings, tuple(shown.values()), opaque)
         width, height = settings.size

@@ -76,6 +76,20 @@ def in_shells(
 
 def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:
     """The sum (bins,) of `values`, by default 1, over the places from i to i + 1 for each bin i."""
-    place = jnp.floor(place).ravel()
-    index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
-    return jnp.zeros(bins + 1, jnp.float64).at[index].add(values)[:bins]
+    numbers = bin_numbers(place.ravel(), bins)
+    return jnp.zeros(bins + 1, jnp.float64).at[numbers].add(values)[:bins]
+
+
+def bin_numbers(place: jax.Array, bins: int, counted: jax.Array | bool = True) -> jax.Array:
+    """The bin of each place, which bin i has from i to i + 1; `bins` for places in none, and for
+    those that are not `counted`."""
+    place = jnp.floor(place)
+    inside = counted & (place >= 0) & (place < bins)
+    return jnp.where(inside, place, bins).astype(jnp.int32)
+
+
+def spacing_to_half_box(grid: spectral.Grid) -> tuple[float, float]:
+    """The smallest grid spacing and half the shortest side of the box, along the axes with more
+    than one point."""
+    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
+    return min(grid.spacing[i] for i in present), min(grid.box[i] for i in present) / 2

@@ -69,7 +69,7 @@ class Slices(Kind):
             {n: values_of(subject.model, n) for n in names},
             through_maximum=moving,
         )
-        if (bodies := body_mask(subject.model, subject.transform)) is not None and not moving:
+        if (bodies := body_mask(subject.model)) is not None and not moving:
             planes = in_one_file(planes, body_planes(subject.transform, bodies))
         most = MOST if settings is None else settings.particles
         if (carried := subject.carried) is None or not most or moving:
@@ -124,30 +124,24 @@ def mid_planes(
     `NAME/place_x` and so on; in two dimensions only `NAME/xy`. `scalars` are functions from the
     state to values (x, y, z)."""
     grid = transform.grid
-    seen = transform.physical.as_seen
+    physical = transform.physical
     shape = grid.seen(grid.shape)
-    replicated = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
+
+    def middle(axes: tuple[str, ...]) -> tuple[slice | int, ...]:
+        """The index of the plane of these axes."""
+        sides = zip(coordinates, shape, strict=True)
+        return tuple(slice(n) if axis in axes else n // 2 for axis, n in sides)
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
-            whole_field = seen(values(state))
+            field = physical.as_seen(values(state))
             if through_maximum:
-                cut_planes = _cut_at_maximum(whole_field, shape, coordinates)
-                planes |= {
-                    f"{name}/{part}": lax.with_sharding_constraint(v, replicated)
-                    for part, v in cut_planes.items()
-                }
-            for plane, axes in () if through_maximum else cuts.items():
-                cut = tuple(
-                    slice(n) if axis in axes else n // 2
-                    for axis, n in zip(coordinates, shape, strict=True)
-                )
-                # Process 0 writes the planes, which are small enough to be replicated on every
-                # device.
-                planes[f"{name}/{plane}"] = lax.with_sharding_constraint(
-                    whole_field[cut], replicated
-                )
+                parts = _cut_at_maximum(field, shape, coordinates)
+            else:
+                parts = {plane: field[middle(axes)] for plane, axes in cuts.items()}
+            # Process 0 writes the planes, which are small enough to be replicated on every device.
+            planes |= {f"{name}/{part}": physical.replicated(v) for part, v in parts.items()}
             # Also keeps two whole fields from being in memory together.
             state = following(state, planes)
         return planes
@@ -265,13 +259,6 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
         first = jnp.argsort(keys)[:most_of_device]
         return keys[first], jnp.where(near, position[np.array(along)], jnp.nan)[:, first]
 
-    if domain.cuts:
-        spec = (domain.spec(1), domain.spec(2))
-        local = jax.shard_map(
-            local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
-        )
-    keys, places = local(particles.id, particles.records["position"])
-    places = jax.lax.with_sharding_constraint(places, domain.everywhere)[
-        :, jnp.argsort(keys)[:most]
-    ]
+    keys, places = domain.on_devices(local, particles.id, particles.records["position"])
+    places = domain.physical.replicated(places)[:, jnp.argsort(keys)[:most]]
     return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)

@@ -26,10 +26,10 @@ from simulator.measure.kind import (
     distinct,
 )
 from simulator.measure.rows import in_shells
+from simulator.measure.transfer import transfers_and_fluxes
 from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.settings import Real
-from simulator.spectral.bins import flux, shell_spectra
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
 _FROM: Any = {"from": (Real, Field(default=0.0, description="The time of the first sample."))}
@@ -59,8 +59,7 @@ class Statistics(Kind):
                 f"spectrum/{n}": e
                 for n, e in outputs.spectra(model, outputs.contents(model, state)).items()
             }
-            for name, rate in shell_spectra(layout, outputs.transfers(model, state.fields)).items():
-                values |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
+            values |= transfers_and_fluxes(model, state.fields)
             return dict(sorted(values.items()))
 
         shapes = {name: a.shape for name, a in jax.eval_shape(quantities, subject.template).items()}
@@ -114,17 +113,25 @@ def empty(n: int) -> Moments:
     return Moments(jnp.zeros(LEVELS, jnp.int64), zeros, zeros, zeros, jnp.zeros(LEVELS, jnp.int64))
 
 
+def with_sample(
+    count: jax.Array, mean: jax.Array, squares: jax.Array, value: jax.Array, on: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The mean and the sum of squared deviations of `count` samples, the last of which is `value`,
+    if `on` (Welford 1962, Technometrics 4, 419)."""
+    away = jnp.where(on, value - mean, 0)
+    mean = mean + away / jnp.maximum(count, 1).astype(mean.dtype)
+    return mean, squares + away * jnp.where(on, value - mean, 0)
+
+
 def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
-    """The moments with one more sample (n,), if `on` (Welford 1962, Technometrics 4, 419)."""
+    """The moments with one more sample (n,), if `on`."""
 
     def level(
         carry: tuple[jax.Array, jax.Array], old: Moments
     ) -> tuple[tuple[jax.Array, jax.Array], Moments]:
         value, active = carry
         count = old.blocks + active
-        away = jnp.where(active, value - old.mean, 0.0)
-        mean = old.mean + away / jnp.maximum(count, 1)
-        squares = old.squares + away * jnp.where(active, value - mean, 0.0)
+        mean, squares = with_sample(count, old.mean, old.squares, value, active)
         complete = active & (old.waits > 0)
         waiting = jnp.where(active & ~complete, value, old.waiting)
         waits = jnp.where(active, 1 - old.waits, old.waits)
@@ -166,10 +173,10 @@ class FieldStatistics(Kind):
     Settings = FieldStatisticsSettings
 
     def measured(self, subject: Subject, settings: FieldStatisticsSettings) -> Measured:
-        """Statistics over the samples from the time `from` on, updated as by Welford (1962,
-        Technometrics 4, 419) with two further arrays for every component, in the run's precision. A
-        row holds the number n of `samples`; `NAME_mean` and `NAME_variance` (with the divisor n -
-        1) go into snapshots, and are zero if n is too small."""
+        """Statistics over the samples from the time `from` on, updated with two further arrays for
+        every component, in the run's precision. A row holds the number n of `samples`; `NAME_mean`
+        and `NAME_variance` (with the divisor n - 1) go into snapshots, and are zero if n is too
+        small."""
         model = subject.model
         names = _averaged(subject, settings.fields)
         start = float(getattr(settings, "from"))
@@ -194,10 +201,8 @@ class FieldStatistics(Kind):
             updated = {"samples": count}
             for name in names:
                 values = outputs.grid_values(model, name, fields)
-                mean = arrays[f"mean_{name}"]
-                away = jnp.where(on, values - mean, 0)
-                mean = mean + away / jnp.maximum(count, 1).astype(dtype)
-                squares = arrays[f"squares_{name}"] + away * jnp.where(on, values - mean, 0)
+                old = arrays[f"mean_{name}"], arrays[f"squares_{name}"]
+                mean, squares = with_sample(count, *old, values, on)
                 updated |= {f"mean_{name}": mean, f"squares_{name}": squares}
                 # Fields are updated one after the other, so that the values of only one are in
                 # memory.

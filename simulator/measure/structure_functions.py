@@ -13,6 +13,7 @@ from pydantic import Field
 
 from simulator import spectral
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.rows import spacing_to_half_box
 from simulator.physics import models
 from simulator.settings import Flag, Integer, Positive
 from simulator.spectral import operators
@@ -116,9 +117,8 @@ def _moments_at(
 def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
     """About six separations per octave, from the smallest grid spacing to half the shortest side of
     the box, rounded to multiples of the spacing."""
-    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
-    spacing = min(grid.spacing[i] for i in present)
-    most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
+    spacing, half = spacing_to_half_box(grid)
+    most = int(half / spacing + 1e-9)
     steps = np.unique(np.rint(2 ** np.arange(0, np.log2(max(most, 1)) + 1e-9, 1 / 6)).astype(int))
     return tuple(float(n * spacing) for n in steps)
 

@@ -42,14 +42,19 @@ class Transfer(Kind):
         if not (names := row_names(subject, partial(outputs.transfers, model))):
             raise Unsupported("needs energy transfers between modes")
 
-        def compute(state: models.State) -> dict[str, jax.Array]:
-            transfers = shell_spectra(layout, outputs.transfers(model, state.fields))
-            fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in transfers.items()}
-            return {f"transfer/{n}": t for n, t in transfers.items()} | fluxes
-
         return in_shells(
-            layout, [f"{kind}/{n}" for kind in ("transfer", "flux") for n in names], compute
+            layout,
+            [f"{kind}/{n}" for kind in ("transfer", "flux") for n in names],
+            lambda state: transfers_and_fluxes(model, state.fields),
         )
+
+
+def transfers_and_fluxes(model: models.Equation, fields: models.Fields) -> dict[str, jax.Array]:
+    """`transfer/NAME` and `flux/NAME` by shell."""
+    layout = model.transform.layout
+    transfers = shell_spectra(layout, outputs.transfers(model, fields))
+    fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in transfers.items()}
+    return {f"transfer/{n}": t for n, t in transfers.items()} | fluxes
 
 
 SIGNS = ("positive", "negative")

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import yaml
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from simulator.spectral import Grid
 from simulator.spectral.grid import AXES
@@ -199,11 +199,7 @@ class Volume:
             )
             colour = (colour + light[..., 3:] * back) * (1 - front) + front
         pixels = jnp.rint(jnp.clip(colour, 0, 1) * 255).astype(jnp.uint8)
-        if self.physical.mesh.size == 1:
-            return pixels
-        return lax.with_sharding_constraint(
-            pixels, NamedSharding(self.physical.mesh, PartitionSpec())
-        )
+        return self.physical.replicated(pixels)
 
     def light(self, *fields: jax.Array) -> jax.Array:
         """(height, width, 4): red, green and blue light at the camera, and transmittance of the

@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from simulator.config import RunConfig
 from simulator.errors import UserError, did_you_mean
@@ -190,7 +190,7 @@ def templates(model: Equation) -> dict[str, Any]:
 def state_shardings(model: Equation, populations: Populations, state: State) -> State:
     """The shardings with which the compiled loop returns the arrays of a state: fields as their
     layouts say, particles over the devices, all other arrays replicated on every device."""
-    everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
+    everywhere = model.transform.layout.everywhere
 
     def spectral(fields: Mapping[str, Any]) -> dict[str, NamedSharding]:
         return {n: model.transforms[n].layout.sharding(f.ndim) for n, f in fields.items()}

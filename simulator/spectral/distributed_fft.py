@@ -106,19 +106,19 @@ class DistributedFFT:
     @property
     def sharding(self) -> NamedSharding:
         """The distribution of values (x, y, z)."""
-        return NamedSharding(self.mesh, self._staged.physical.spec)
+        return self._staged.physical.sharding()
 
     @property
     def modes_sharding(self) -> NamedSharding:
         """The distribution of modes (*order)."""
-        return NamedSharding(self.mesh, self._staged.layout.spec)
+        return self._staged.layout.sharding()
 
     def scatter(self, values: Inexact[np.ndarray, "*component nx ny nz"]) -> jax.Array:
         """The distributed array of values that every process has whole, followed by zeros where an
         axis does not divide."""
         ends = _ends(values.shape, self.values_shape)
         whole = np.pad(values, ends).astype(self._staged.value_dtype)
-        sharding = NamedSharding(self.mesh, self._staged.physical.spec_of(whole.ndim))
+        sharding = self._staged.physical.sharding(whole.ndim)
         return jax.make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
 
     def gather(self, values: jax.Array) -> Inexact[np.ndarray, "*component nx ny nz"]:

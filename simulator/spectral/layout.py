@@ -71,6 +71,17 @@ class Arrangement:
         return lax.with_sharding_constraint(array, self.sharding(array.ndim))
 
     @property
+    def everywhere(self) -> NamedSharding:
+        """The sharding of an array that every device holds whole."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def replicated(self, array: jax.Array) -> jax.Array:
+        """`array`, constrained to be whole on every device."""
+        if self.mesh.size == 1:
+            return array
+        return lax.with_sharding_constraint(array, self.everywhere)
+
+    @property
     def devices(self) -> int:
         """The number of devices over which one field is cut; each member of an ensemble has this
         many devices."""

@@ -145,23 +145,15 @@ class Lines:
     @cached_property
     def _moved(self) -> Program:
         def moved(field: jax.Array, n: jax.Array, shift: jax.Array) -> jax.Array:
-            m = self._along(np.fft.fftfreq(self.modes, 1 / self.modes).round(), jnp.int32)
+            m = self.layout.along(
+                self.x, np.fft.fftfreq(self.modes, 1 / self.modes).round(), jnp.int32
+            )
             source = m + shift.astype(jnp.int32) * n
-            place = jnp.broadcast_to(source % self.modes, self._lines(n))
+            place = source % self.modes
             values = jnp.take_along_axis(field, place[None], axis=self._axis)
             return jnp.where(abs(source) <= self.kept, values, 0)
 
         return self._program(moved, 4, 4, "remap")
-
-    def _lines(self, n: jax.Array) -> tuple[int, ...]:
-        shape = list(n.shape)
-        shape[self._axis] = self.modes
-        return tuple(shape)
-
-    def _along(self, values: np.ndarray, dtype: DTypeLike) -> jax.Array:
-        shape = [1, 1, 1]
-        shape[self._axis] = len(values)
-        return jnp.asarray(values, dtype).reshape(shape)
 
     def moved(self, field: SpectralField, shift: Number) -> SpectralField:
         """The coefficients u(m + shift n, n) at each (m, n); zero where there were none."""
@@ -208,7 +200,7 @@ class Lines:
 
     def _turned(self, line: jax.Array, n: jax.Array, tilt: jax.Array) -> jax.Array:
         """Lines of all modes times exp(2 pi i tilt n x / L_x) at the points."""
-        x = self._along(np.arange(self.points) / self.points, tilt.dtype)
+        x = self.layout.along(self.x, np.arange(self.points) / self.points, tilt.dtype)
         turn = jnp.exp(2j * jnp.pi * tilt * n * x).astype(line.dtype)
         return jnp.fft.fft(jnp.fft.ifft(line, axis=self._axis) * turn, axis=self._axis)
 

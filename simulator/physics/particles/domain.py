@@ -140,7 +140,7 @@ class Domain:
 
     @property
     def everywhere(self) -> NamedSharding:
-        return NamedSharding(self.physical.mesh, PartitionSpec())
+        return self.physical.everywhere
 
     def mapped(
         self, local: Callable[..., Any], in_specs: Any, out_specs: Any
