@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from simulator.archive import provenance
-from simulator.archive.manifest import FieldEntry, committed
+from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG, RunState, read_state
 from simulator.archive.series_file import SeriesReader, read_columns
+from simulator.archive.snapshot_index import dimensions
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
 from simulator.config import read_yaml
 from simulator.errors import UserError
@@ -225,31 +226,20 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 stored, name=token, meta=np.empty(0, stored.dtype), **plain
             )
             parts.append(array.astype(kind))
-        axes = _dimensions(entry)
+        axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
             dask.array.stack(parts),
             dict(entry.attributes),
         )
         for axis, values in axes:
-            coordinates[axis] = (axis, values)
+            coordinates[axis] = (axis, values.astype(str) if values.dtype.kind == "S" else values)
     attributes = {
         key: value if isinstance(value, str | float | int) else json.dumps(value)
         for key, value in snapshots[-1].attributes.items()
         if key not in ("time", "dt", "step") and len(str(value)) < _TEXT_LENGTH
     }
     return xarray.Dataset(variables, coordinates, attributes)
-
-
-def _dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
-    """Names and coordinates of the dimensions of a field: `component` (for a tensor `component_0`,
-    ...), then the axes of space."""
-    several = len(field.components) > 1
-    leading = [
-        (f"component_{i}" if several else "component", np.array(names))
-        for i, names in enumerate(field.components)
-    ]
-    return [*leading, *((axis.name, axis.coordinates) for axis in field.axes)]
 
 
 def _chunks(field: StoredField) -> list[tuple[int, ...]]:

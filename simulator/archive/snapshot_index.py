@@ -13,7 +13,7 @@ import contextlib
 import datetime
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -239,10 +239,10 @@ def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
 
 def _set(target: h5py.HLObject, attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
-        target.attrs[name] = _as_attribute(value)
+        target.attrs[name] = as_attribute(value)
 
 
-def _as_attribute(value: object) -> object:
+def as_attribute(value: object) -> object:
     """The HDF5 attribute for a JSON value: strings as bytes, types that HDF5 lacks as JSON text."""
     if isinstance(value, str):
         return np.bytes_(value.encode()) if value else np.bytes_(b" ")
@@ -273,7 +273,7 @@ def sidecar_fields(manifest: Manifest) -> dict[str, FieldEntry]:
 
 
 def image(manifest: Manifest) -> dict[str, Any]:
-    """The attributes of the root group of a VTKHDF file of one image."""
+    """The attributes of the root group of a VTKHDF file."""
     axes = _axes(manifest)
     layer = 3 - len(axes) if axes else 0
     last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
@@ -295,7 +295,8 @@ def image(manifest: Manifest) -> dict[str, Any]:
 
 def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     root = file.create_group(ROOT)
-    _set(root, image(manifest))
+    for name, value in image(manifest).items():
+        root.attrs[name] = value
     root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
     data = root.create_group("PointData")
     for name, entry in sidecar_fields(manifest).items():
@@ -362,23 +363,78 @@ def _listed(folder: Path, changed: int) -> _Listed | None:
 
 
 def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Listed]) -> None:
+    times = np.array([entry.time for entry in entries])
+    for key in ("box", "configuration"):
+        if key in manifest.attributes:
+            file.attrs[key] = as_attribute(manifest.attributes[key])
+    time = file.create_dataset("time", data=times)
+    time.make_scale("time")
+    step = file.create_dataset("step", data=np.array([int(entry.name) for entry in entries]))
+    step.dims[0].attach_scale(time)
+    scales: dict[object, h5py.Dataset] = {}
+    for name, field in manifest.fields.items():
+        if not field.is_mesh:
+            continue
+        variable = _netcdf(file, name, field, parent, entries)
+        described = {**field.attributes, "coordinates": "step"}
+        variable.attrs.update({k: as_attribute(v) for k, v in described.items()})
+        for position, (axis, values) in enumerate(dimensions(field), 1):
+            if axis not in scales:
+                scales[axis] = file.create_dataset(axis, data=values)
+                scales[axis].make_scale(axis)
+            variable.dims[position].attach_scale(scales[axis])
+        variable.dims[0].attach_scale(time)
     root = file.create_group(ROOT)
-    # 2.0 is the first version in which images may have steps.
-    _set(root, {**image(manifest), "Version": np.array([2, 0])})
+    for key, value in image(manifest).items():
+        root.attrs[key] = value
+    root.attrs["Version"] = np.array([2, 0])  # the first version in which images may have steps
     steps = root.create_group("Steps")
     steps.attrs["NSteps"] = len(entries)
-    steps["Values"] = np.array([entry.time for entry in entries])
+    steps["Values"] = times
     data = root.create_group("PointData")
     for name, field in sidecar_fields(manifest).items():
         shape = (*field.extents, 3) if field.components else field.extents
-        types = {n: e.types[name] for n, e in enumerate(entries) if name in e.types}
-        layout = h5py.VirtualLayout((len(entries), *shape), np.result_type(*types.values()))
-        for number, kind in types.items():
-            sidecar = derived_files(Path(entries[number].name))[1]
+        layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
+        for number, entry in _with(name, entries):
+            file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
             layout[number] = h5py.VirtualSource(
-                f"{parent.name}/{sidecar}", f"{ROOT}/PointData/{name}", shape, kind
+                file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
             )
         _create(data, name, layout)
+
+
+def _netcdf(
+    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]
+) -> h5py.Dataset:
+    """Create the variable (time, components..., axes...) of a field at the root of `file`."""
+    layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
+    for number, entry in _with(name, entries):
+        file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
+        for index, path in field.component_paths(name):
+            source = f"data/{int(entry.name)}/fields/{path}"
+            layout[(number, *index)] = h5py.VirtualSource(
+                file_name, source, field.extents, entry.types[name]
+            )
+    return _create(file, name, layout)
+
+
+def dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
+    """Names and coordinates of the dimensions of a field: `component` (for a tensor `component_0`,
+    ...), then the axes of space."""
+    several = len(field.components) > 1
+    leading = [
+        (f"component_{i}" if several else "component", np.array(names, dtype="S"))
+        for i, names in enumerate(field.components)
+    ]
+    return [*leading, *((axis.name, axis.coordinates) for axis in field.axes)]
+
+
+def _with(name: str, entries: Sequence[_Listed]) -> Iterator[tuple[int, _Listed]]:
+    return ((number, entry) for number, entry in enumerate(entries) if name in entry.types)
+
+
+def _type(name: str, entries: Sequence[_Listed]) -> np.dtype:
+    return np.result_type(*(np.dtype(entry.types[name]) for _, entry in _with(name, entries)))
 
 
 def _create(group: h5py.Group, name: str, layout: h5py.VirtualLayout) -> h5py.Dataset:

@@ -57,7 +57,7 @@ def check(data):
     assert_array_equal(data["time"], np.array(STEPS) / 10)
     assert_array_equal(data["step"], STEPS)
     assert_array_equal(data["y"], 0.5 * np.arange(5))
-    assert data["velocity"].attrs["units"] == "length/time"
+    assert data["velocity"].attrs["units"] in ("length/time", b"length/time")
 
 
 def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
@@ -104,16 +104,12 @@ def test_a_field_that_a_snapshot_lacks_is_nan_there(folder):
     assert data["pressure"].dtype == np.float64 and (data["pressure"][-1] == 1).all()
 
 
-def test_xarray_alone_joins_the_indices_of_all_snapshots(folder):
+def test_the_index_of_all_snapshots_in_xarray(folder):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("h5netcdf")
-    pytest.importorskip("dask")
-    files = str(folder / "snapshots/*.h5")
-    along = {"combine": "nested", "concat_dim": "time"}
-    with xarray.open_mfdataset(files, engine="h5netcdf", **along) as data:
-        assert_array_equal(data["time"], np.array(STEPS) / 10)
-        assert_array_equal(data["velocity_y"], velocities()[:, 1])
-        assert data["velocity_y"].dims == ("time", "x", "y", "z")
+    path = write_time_index(folder / "snapshots")
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        check(data)
 
 
 def test_the_index_in_vtk_as_in_paraview(folder):
@@ -141,8 +137,7 @@ def test_the_index_follows_what_is_committed_and_removed(folder):
     remove(folder / "snapshots" / "00000020")
     write_time_index(folder / "snapshots")
     with h5py.File(path) as file:
-        assert list(file["VTKHDF/Steps/Values"]) == [0, 0.7]
-        assert file["VTKHDF/Steps"].attrs["NSteps"] == 2
+        assert list(file["step"]) == [0, 7] and file["VTKHDF/Steps"].attrs["NSteps"] == 2
     assert path.stat().st_mtime_ns > before
     for step in (0, 7):
         remove(folder / "snapshots" / f"{step:08d}")
