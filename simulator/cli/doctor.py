@@ -107,7 +107,7 @@ def _measure(cluster: "Cluster", between: "Link | None") -> None:
     """Prints the block of devices.yaml that describes this node. All processes call this."""
     from datetime import date
 
-    from simulator.cluster.hardware import processor
+    from simulator.cluster.hardware import physical_memory, processor
     from simulator.errors import UserError
     from simulator.plan.cost_of_step import copy_bandwidth
     from simulator.plan.machines import DEVICES, measured_block
@@ -124,7 +124,7 @@ def _measure(cluster: "Cluster", between: "Link | None") -> None:
         "this-node",
         cores=cluster.threads * len(cluster.devices) // nodes,
         sockets=allocation.local_processes,
-        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        memory=physical_memory(),
         bandwidth=bandwidth,
         network=between.bandwidth if between is not None and nodes > 1 else None,
         source=f"{processor()}, by simulator doctor --measure on {date.today().isoformat()}",

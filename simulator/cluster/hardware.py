@@ -61,6 +61,11 @@ def check_address_space() -> None:
         )
 
 
+def physical_memory() -> int:
+    """The memory of this machine in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def usable_cores(root: Path = _ROOT) -> int:
     """The number of physical cores that this process may use: the cores in its affinity mask, at
     most its quota.

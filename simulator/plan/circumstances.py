@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.archive.provenance import git_state
-from simulator.cluster.hardware import processor, usable_cores
+from simulator.cluster.hardware import physical_memory, processor, usable_cores
 from simulator.words import version_of
 
 
@@ -29,7 +29,7 @@ def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[
         "commit": None if checkout is None else checkout["commit"],
         "processor": processor(),
         "cores": usable_cores(),
-        "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "memory": physical_memory(),
         "load": round(os.getloadavg()[0], 1),
         "command": shlex.join([program, *words]),
     }

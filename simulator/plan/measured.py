@@ -13,7 +13,7 @@ import numpy as np
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.environment import keep_freed_memory
-from simulator.cluster.hardware import usable_cores
+from simulator.cluster.hardware import physical_memory, usable_cores
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings
@@ -145,7 +145,7 @@ def this_machine(
     if platform == "gpu":
         memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
     else:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / len(present)
+        memory = physical_memory() / len(present)
     source = f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
     return Machine(
         "this machine",

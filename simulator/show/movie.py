@@ -87,9 +87,7 @@ def movie(  # many parameters: the options of `simulator movie`
     run = open_run(path)
     kind = "projection" if projected else "slice"
     name = "render" if field is None else f"{field}_{kind}_{axis}"
-    target = output or run.path / "plots" / f"{name}.mp4"
-    if output is not None:
-        _check_output(output)
+    target = run.path / "plots" / f"{name}.mp4" if output is None else _checked(output)
     shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
     labels = style.Labels.of(run.config)
     note = None
@@ -110,10 +108,8 @@ def movie(  # many parameters: the options of `simulator movie`
                 else _Picture(shown, field, axis, projected, labels)
             )
             each = _shown(picture, shown, keep, progress)
-            if encoder and file.suffix == ".mp4":
-                _write_mp4(picture.figure, each, file, fps)
-            else:
-                _write_gif(picture.figure, each, file, fps)
+            write = _write_mp4 if encoder and file.suffix == ".mp4" else _write_gif
+            write(picture.figure, each, file, fps)
             write_durably(target, pieces_of(file))
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or ["it says nothing"])[-1]
@@ -121,13 +117,14 @@ def movie(  # many parameters: the options of `simulator movie`
     return Movie(target, len(shown), shown.source, note)
 
 
-def _check_output(path: Path) -> None:
+def _checked(path: Path) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(
             f"--output: {path}: ends in {path.suffix or 'nothing'}; .mp4 or .gif are made"
         )
     if not path.parent.is_dir():
         raise UserError(f"--output: {path.parent}: no such folder")
+    return path
 
 
 def _make_frames_folder(folder: Path) -> None:

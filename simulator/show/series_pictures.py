@@ -16,17 +16,20 @@ from simulator.show.lines import Pictures, generic_pictures
 from simulator.show.style import Labels
 
 Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
-PictureMaker = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
+PictureMaker = Callable[..., Pictures]
 FigureBuilder = Callable[..., Figure]
 _MAKERS: dict[str, PictureMaker] = {}
 
 
-def draws(*names: str) -> Callable[[PictureMaker], PictureMaker]:
-    """Registers a function for these kinds of series. The function yields the names of the
-    pictures' files without their endings, and functions that build the figures."""
+def draws(kind: str, *, with_diagnostics: bool = False) -> Callable[[PictureMaker], PictureMaker]:
+    """Registers a function of (series, labels), and of the run's table if `with_diagnostics`, for a
+    kind of series. The function yields the names of the pictures' files without their endings, and
+    functions that build the figures."""
 
     def register(maker: PictureMaker) -> PictureMaker:
-        _MAKERS.update(dict.fromkeys(names, maker))
+        _MAKERS[kind] = (
+            maker if with_diagnostics else lambda series, labels, _: maker(series, labels)
+        )
         return maker
 
     return register
@@ -40,7 +43,7 @@ def draws_each(
 
     def register(build: FigureBuilder) -> FigureBuilder:
         @draws(kind)
-        def pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
+        def pictures(series: SeriesReader, labels: Labels) -> Pictures:
             return one_for_each(names(series), stem, build, series, labels)
 
         return build

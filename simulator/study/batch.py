@@ -5,7 +5,6 @@ become arrays, batched with `vmap`: the simulation is rebuilt inside the traced 
 branches on the values of its numbers, its runs cannot be compiled together, and run alone."""
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.cluster.hardware import physical_memory
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
 from simulator.errors import UserError
@@ -68,8 +68,7 @@ def on_one_device(config: RunConfig) -> RunConfig:
 
 def _divided(group: Sequence[SweepRun], parts: int, most: int) -> list[tuple[SweepRun, ...]]:
     needed = max(ROOM * run.estimate.state for run in group)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    most = max(1, min(most, memory // (parts * needed), -(-len(group) // parts)))
+    most = max(1, min(most, physical_memory() // (parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)
     return [
         tuple(group[i * len(group) // number : (i + 1) * len(group) // number])

@@ -210,12 +210,11 @@ class Sweep(PlannedSweep, Shown):
                 f"(run, time, ...) = {(len(finished), len(frames), *field.shape)} {field.dtype}"
             )
         if (self.folder / CERTIFICATE).is_file():
-            rows |= {
-                f"{'smallest' if name == 'k_max_eta' else 'largest'} {name}": number
-                for name, values in self.certificates.items()
-                if name not in ("index", "rows")
-                for number in [(np.nanmin if name == "k_max_eta" else np.nanmax)(values).item()]
-            }
+            for name, values in self.certificates.items():
+                if name == "k_max_eta":
+                    rows[f"smallest {name}"] = np.nanmin(values).item()
+                elif name not in ("index", "rows"):
+                    rows[f"largest {name}"] = np.nanmax(values).item()
         return f"sweep {self.name}", rows
 
     __repr__ = Shown.__str__

@@ -15,12 +15,12 @@ from simulator.show.lines import (
     panels,
     plotted,
 )
-from simulator.show.series_pictures import Diagnostics, draws, one_for_each, variables_over
+from simulator.show.series_pictures import draws, one_for_each, variables_over
 from simulator.show.style import Labels, as_words, note, quantity
 
 
 @draws("histograms")
-def histogram_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def histogram_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     names = variables_over(series, "sigma")
     yield from one_for_each(names, "histogram", histogram, series, labels)
     names = [n for n in variables_over(series, "contrast") if not n.endswith("_mass")]
@@ -71,9 +71,7 @@ _INVARIANTS = {"Q": r"$Q / Q_\omega$", "R": r"$R / Q_\omega^{3/2}$"}
 
 
 @draws("joint_histograms")
-def joint_histogram_pictures(
-    series: SeriesReader, labels: Labels, diagnostics: Diagnostics
-) -> Pictures:
+def joint_histogram_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     for pair in map(str, series.attributes["pairs"]):
         first, second = pair.split(" ")
         yield (

@@ -9,14 +9,12 @@ from simulator.archive.series_file import SeriesReader
 from simulator.show import style
 from simulator.show.kinds.particles import species
 from simulator.show.lines import DrawnCurve, Pictures, drawn, drawn_rows, level, panels
-from simulator.show.series_pictures import Diagnostics, draws
+from simulator.show.series_pictures import draws
 from simulator.show.style import Labels
 
 
 @draws("pair_correlation")
-def pair_correlation_pictures(
-    series: SeriesReader, labels: Labels, diagnostics: Diagnostics
-) -> Pictures:
+def pair_correlation_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     yield "pair_correlation", partial(pair_correlation, series, labels)
 
 

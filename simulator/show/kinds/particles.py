@@ -17,14 +17,14 @@ from simulator.show.lines import (
     panels,
     plotted,
 )
-from simulator.show.series_pictures import Diagnostics, draws, one_for_each
+from simulator.show.series_pictures import draws, one_for_each
 from simulator.show.style import Labels
 
 _LINE = {"marker": None}
 
 
 @draws("particle_statistics")
-def particle_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def particle_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     if species(series, "dispersion_x"):
         yield "dispersion", partial(dispersion, series)
     if species(series, "settling_velocity"):
@@ -98,7 +98,7 @@ def acceleration(series: SeriesReader, name: str, labels: Labels) -> Figure:
 
 
 @draws("trajectories")
-def trajectory_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def trajectory_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     return one_for_each(species(series), "trajectories", paths, series)
 
 

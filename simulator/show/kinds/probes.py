@@ -20,12 +20,12 @@ from simulator.show.lines import (
     panels,
     plotted,
 )
-from simulator.show.series_pictures import Diagnostics, draws
+from simulator.show.series_pictures import draws
 from simulator.show.style import Labels, note, quantity
 
 
 @draws("probes")
-def probe_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def probe_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     for name, (dimension,) in series.variables.items():
         stem = f"probes_{name.replace('/', '_')}"
         if dimension == "point":

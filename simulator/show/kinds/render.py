@@ -11,12 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from simulator.archive.series_file import SeriesReader
 from simulator.show import style
 from simulator.show.lines import Pictures
-from simulator.show.series_pictures import Diagnostics, draws, endings
+from simulator.show.series_pictures import draws, endings
 from simulator.show.style import Labels, quantity
 
 
 @draws("render")
-def render_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def render_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     yield f"render_{series.attributes.get('field', 'volume')}", partial(_last, series, labels)
 
 

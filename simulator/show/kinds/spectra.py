@@ -47,7 +47,7 @@ KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 """The labels of both axes for energy spectra in Kolmogorov units."""
 
 
-@draws("spectra")
+@draws("spectra", with_diagnostics=True)
 def spectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     turbulent = may_be_turbulent(series, diagnostics)
     for name in variables_over(series, "k"):
@@ -302,7 +302,7 @@ _BY = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
 
 @draws("cospectra")
-def cospectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def cospectra_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     for name in variables_over(series, "k"):
         if name.endswith("_energy") or name.startswith("elsasser"):
             yield f"cospectra_{name}", partial(spectrum, series, name, labels, guide=False)

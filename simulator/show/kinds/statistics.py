@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from simulator.archive.series_file import SeriesReader
 from simulator.show.kinds.spectra import shell_wavenumbers
 from simulator.show.lines import DrawnCurve, Pictures, level, plotted
-from simulator.show.series_pictures import Diagnostics, draws, endings
+from simulator.show.series_pictures import draws, endings
 from simulator.show.style import PLAIN, Labels, as_words, in_words, spectrum_of
 
 
 @draws("statistics")
-def statistics_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def statistics_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     spectra = endings("mean/spectrum/", series)
     powers = [f"spectrum/{name}" for name in spectra if name.endswith("_power")]
     energies = [f"spectrum/{name}" for name in spectra if not name.endswith("_power")]
@@ -29,7 +29,7 @@ def statistics_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagn
 
 
 @draws("field_statistics")
-def no_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def no_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     """The means are fields of snapshots; the series only counts its samples."""
     yield from ()
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from simulator.archive.series_file import SeriesReader
 from simulator.measure import Curves
 from simulator.show.lines import PROBABILITY, DrawnCurve, Pictures, curves, numbers, plotted
-from simulator.show.series_pictures import Diagnostics, draws
+from simulator.show.series_pictures import draws
 from simulator.show.style import Labels, quantity
 
 _SYMBOLS = {"alpha": r"$\alpha$", "beta": r"$\beta$", "gamma": r"$\gamma$"}
@@ -16,7 +16,7 @@ _SHAPE = Curves(title=lambda name: PROBABILITY, coordinates={"shape": r"$s^*$"})
 
 
 @draws("strain")
-def strain_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def strain_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     yield from numbers(series, labels, Curves())
     words = r"eigenvalue of the strain $/\ \langle S_{ij}S_{ij}\rangle^{1/2}$"
     yield "strain_eigenvalues", partial(_three, series, "", "rate", words, labels)

@@ -26,7 +26,7 @@ _MIXED = {
 """Symbols of the field whose longitudinal increment enters a third moment, and of the square."""
 
 
-@draws("structure_functions")
+@draws("structure_functions", with_diagnostics=True)
 def structure_function_pictures(
     series: SeriesReader, labels: Labels, diagnostics: Diagnostics
 ) -> Pictures:
