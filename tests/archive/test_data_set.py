@@ -1,6 +1,7 @@
 """All snapshots of a run as one data set: xarray, and the index for ParaView."""
 
 import json
+import sys
 
 import h5py
 import jax
@@ -10,7 +11,7 @@ from numpy.testing import assert_array_equal
 from storage_support import XYZ, save
 
 from simulator.archive.manifest import Axis, remove
-from simulator.archive.open_run import open_run
+from simulator.archive.open_run import data_set, open_run
 from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import write_time_index
@@ -176,3 +177,9 @@ def test_series_open_as_they_are(tmp_path):
         assert {"time", "step", "k", "modes"} == set(data.coords)
     with xarray.open_datatree(tmp_path / "s.h5", engine="h5netcdf") as tree:
         assert_array_equal(tree["flux"]["kinetic_energy"].sel(time=0.25, k=3.0), -3.0)
+
+
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(UserError, match=r"needs the package dask.*simulator\[readers\]"):
+        data_set(tmp_path, [])

@@ -134,7 +134,12 @@ def test_the_environment_names_changed_files_earlier_versions_and_short_records(
     lines = printed.out.splitlines()
     assert "# files that differed from the commit: simulator/words.py" in lines
     assert any("listed only these packages" in line for line in lines)
+    unanswered = "# git did not answer at that start: files may differ from the commit"
+    assert unanswered not in lines
     assert lines[-1] == "jax==0.10.0" and "#   python3.12 -m venv .venv" in lines
+    replace_json(tmp_path / NAME, start | {"git": start["git"] | {"dirty": None, "changed": None}})
+    assert main(["environment", str(tmp_path)]) == 0
+    assert unanswered in capsys.readouterr().out.splitlines()
     replace_json(tmp_path / NAME, start | {"git": None})
     assert main(["environment", str(tmp_path)]) == 0
     assert "#   pip install --no-deps WHEEL_OF_SIMULATOR_0.1.0" in capsys.readouterr().out

@@ -207,7 +207,12 @@ REFUSED = [
         "output={transfer: {every: 1}}",
         "output.transfer: needs energy transfers between modes, which composite",
     ),
-    (MATTER, "model.components.0.count=500", "components.dark: count: 500 does not fill a lattice"),
+    (
+        MATTER,
+        "model.components.0.count=500",
+        "components.dark: count: 500 does not fill a lattice of cubic cells in this box; the nearest "
+        "are 343 or 512",
+    ),
     (MATTER, "model.components.0.assignment=ngp", "model.components.0.assignment: "),
     (
         MATTER,

@@ -22,7 +22,7 @@ from simulator.physics.initial.linear_power import (
     transfer_function,
 )
 from simulator.physics.models import State, outputs
-from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.cosmology import Background, CosmologySettings, expansion
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid
 
@@ -82,6 +82,12 @@ def test_the_background():
                 )
                 < 1e-8
             )
+    # Dark energy of w(a) = w0 + wa (1 - a) dilutes as d ln rho / d ln a = -3 (1 + w).
+    varying = CosmologySettings(start=0.02, matter=0.3, dark_energy={"w0": -0.9, "wa": 0.2})
+    for a in (0.1, 1.0, 3.0):
+        dense, thin = (expansion(varying, x) - 0.3 / x**3 for x in (a * 0.9999, a * 1.0001))
+        slope = np.log(thin / dense) / np.log(1.0001 / 0.9999)
+        assert abs(slope + 3 * (1 - 0.9 + 0.2 * (1 - a))) < 1e-7
     early = Background(CosmologySettings(start=0.02, matter=0.999, radiation=0.001))
     assert abs(early.growth(0.1) / (0.1 + 2 / 3 * 0.001 / 0.999) - 1) < 1e-8
     assert abs(early.grown(3.0).second / (-3 / 7 * early.growth(3.0) ** 2) - 1) < 1e-3
