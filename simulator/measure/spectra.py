@@ -7,7 +7,7 @@ from typing import Literal
 
 import jax
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.rows import in_one_file, in_shells, row_names
 from simulator.physics import models
 from simulator.physics.models import outputs
@@ -107,6 +107,7 @@ class Cospectra(Kind):
     sheared = True
     name = "cospectra"
     description = "Spectra of fluxes and helicities, and of parts of the energy, in cospectra.h5."
+    curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         model = subject.model

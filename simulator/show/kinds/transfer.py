@@ -5,15 +5,18 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
+from simulator.measure import Curves
 from simulator.show.kinds.spectra import shell_wavenumbers
 from simulator.show.lines import (
+    Pictures,
     drawn_rows,
+    generic_pictures,
     legend_beside,
     level,
     logarithmic,
     panels,
 )
-from simulator.show.series_pictures import draws_each, endings
+from simulator.show.series_pictures import Diagnostics, draws, draws_each, endings
 from simulator.show.style import Labels, as_words
 
 
@@ -36,3 +39,13 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
     logarithmic(lower, "x")
     legend_beside(lower)
     return result
+
+
+@draws("shell_to_shell")
+def band_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    return generic_pictures(series, labels, Curves())
+
+
+@draws("helicity")
+def helicity_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    return generic_pictures(series, labels, Curves(coordinates={"k": r"wavenumber $k$"}, log="x"))
