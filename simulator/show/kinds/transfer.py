@@ -16,7 +16,7 @@ from simulator.show.lines import (
     logarithmic,
     panels,
 )
-from simulator.show.series_pictures import Diagnostics, draws, draws_each, endings
+from simulator.show.series_pictures import draws, draws_each, endings
 from simulator.show.style import Labels, as_words
 
 
@@ -42,10 +42,10 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
 
 
 @draws("shell_to_shell")
-def band_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def band_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     return generic_pictures(series, labels, Curves())
 
 
 @draws("helicity")
-def helicity_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+def helicity_pictures(series: SeriesReader, labels: Labels) -> Pictures:
     return generic_pictures(series, labels, Curves(coordinates={"k": r"wavenumber $k$"}, log="x"))
