@@ -155,6 +155,12 @@ def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
     assert main(["resume", str(tmp_path / "run"), "time.stop=0.02"]) == 0
 
 
+def test_files_say_that_they_are_comoving(written):
+    with h5py.File(written[0].with_suffix(".hdf5")) as file:
+        assert file["Parameters"].attrs["ComovingIntegrationOn"] == 1
+        assert file["Parameters"].attrs["Hubble"] == 0.1
+
+
 def test_a_header_may_leave_out_the_number_of_files(written, tmp_path):
     path = tmp_path / "one.hdf5"
     path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
