@@ -9,6 +9,7 @@ from run_support import simulate, write_case
 from storage_support import save
 
 from simulator.archive.gadget import clock_of
+from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.shard import Dataset
 from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.cli import main
@@ -152,3 +153,30 @@ def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
     assert simulate(config, tmp_path / "run", *steps) == 0
     path.rename(tmp_path / "elsewhere.hdf5")
     assert main(["resume", str(tmp_path / "run"), "time.stop=0.02"]) == 0
+
+
+def test_files_say_that_they_are_comoving(written):
+    with h5py.File(written[0].with_suffix(".hdf5")) as file:
+        assert file["Parameters"].attrs["ComovingIntegrationOn"] == 1
+        assert file["Parameters"].attrs["Hubble"] == 0.1
+
+
+def test_a_header_may_leave_out_the_number_of_files(written, tmp_path):
+    path = tmp_path / "one.hdf5"
+    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
+    with h5py.File(path, "a") as file:
+        del file["Header"].attrs["NumFilesPerSnapshot"]
+    assert GadgetParticles(str(path), 1, numbered=False).count == 512
+
+
+@pytest.mark.parametrize(("name", "worst"), [("NumPart_ThisFile", -1), ("MassTable", np.inf)])
+def test_numbers_of_a_header_that_cannot_be_are_refused(written, tmp_path, name, worst):
+    path = tmp_path / "wrong.hdf5"
+    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
+    with h5py.File(path, "a") as file:
+        values = file["Header"].attrs[name]
+        signed = values.astype("i8" if values.dtype.kind in "iu" else "f8")
+        signed[1] = worst
+        file["Header"].attrs[name] = signed
+    with pytest.raises(UserError, match=f"{name} in Header is .*; numbers from 0 to .* are needed"):
+        GadgetParticles(str(path), 1, numbered=False)

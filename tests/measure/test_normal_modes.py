@@ -124,6 +124,16 @@ def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_r
         assert max(found[none], found["vortical_energy"], found["shear_energy"]) < 1e-30
 
 
+def test_a_wave_that_neither_rises_nor_sinks_counts_half_in_both_directions():
+    """Horizontal k: omega = N is extreme, so the group velocity is zero."""
+    simulation = made(kind="boussinesq")
+    x = np.arange(SHAPE[0])[:, None, None] * BOX[0] / SHAPE[0] + np.zeros(SHAPE)
+    velocity = np.stack([0 * x, 0 * x, np.cos(x)])
+    found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=N * np.sin(x)))
+    expected = {"wave_energy": 0.5, "wave_up_energy": 0.25, "wave_down_energy": 0.25}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+
+
 def test_geostrophic_balance_is_vortical_and_uniform_flow_is_shear_until_it_oscillates():
     """u = -psi_y, v = psi_x, b = f psi_z; without rotation any flow in horizontal planes without
     b."""

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flow_support import measured
 from gravity_cases import MATTER, advanced, by_id, simulation, source, stepped
 from numpy.testing import assert_allclose
 from scipy.special import erfc
@@ -203,6 +204,11 @@ def test_momentum_is_conserved_to_round_off(overrides):
         pushed = after["mass"] * (after["velocity"] - before["velocity"])
         assert np.abs(pushed).sum() > 1e-2 * terms
         assert np.abs(pushed.sum(1)).max() < 1e-14 * np.abs(pushed).sum()
+    columns = measured(run, state)
+    squares = (after["velocity"] ** 2).sum(0)
+    kinetic = 0.5 * (after["mass"] * squares).sum() / run.grid.volume
+    assert columns["dark_max_speed"] == pytest.approx(squares.max() ** 0.5, rel=1e-12)
+    assert columns["kinetic_energy"] == pytest.approx(kinetic, rel=1e-12)
 
 
 def test_devices_agree_and_the_order_is_two():

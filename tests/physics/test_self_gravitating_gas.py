@@ -196,6 +196,18 @@ def test_the_virial_ratio_of_a_hydrostatic_slab():
     assert abs(row["virial_ratio"] - 1) < 1e-8
 
 
+def test_viscosity_limits_dt_where_the_gas_is_thin():
+    """The part of the rate: K^2 / 2 (nu max |rho_0 / rho - 1| + (nu / 3 + zeta) rho_0 / min rho), K^2
+    the sum of the largest k^2 of each axis, 3 5^2."""
+    still, viscous = (
+        measured(clumps(*more))["rate"]
+        for more in ((), ("model.viscosity=0.2", "model.bulk_viscosity=0.3"))
+    )
+    thinnest = 1 - 0.3
+    expected = 0.5 * 75 * (0.2 * (1 / thinnest - 1) + (0.2 / 3 + 0.3) / thinnest)
+    assert viscous - still == pytest.approx(expected, rel=1e-3)
+
+
 def test_statistics_do_not_know_a_mean_flow():
     """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1
     here, stay."""
