@@ -63,11 +63,10 @@ def _scaled(factor: float, a: Control) -> Control:
     return _plus(a, factor - 1, a)
 
 
-def _without(vectors: Sequence[Control], a: Control) -> Control:
-    """`a` without its parts along orthonormal vectors."""
-    for vector in vectors:
-        a = _plus(a, -float(_inner(vector, a)), vector)
-    return a
+@jax.jit
+def _reduced(a: Control, vector: Control, share: float = 1.0) -> Control:
+    """`a` less this share of its part along a unit vector."""
+    return _plus(a, -share * _inner(vector, a), vector)
 
 
 def eigenpairs(
@@ -83,7 +82,8 @@ def eigenpairs(
         basis.append(_scaled(1 / beside[-1], vector))
         vector = curvature(basis[-1])
         diagonal.append(float(_inner(basis[-1], vector)))
-        vector = _without(basis, _without(basis, vector))  # twice is enough (Parlett)
+        for one in (*basis, *basis):  # twice is enough (Parlett)
+            vector = _reduced(vector, one)
         beside.append(_norm(vector))
     if not basis:
         return np.empty(0), []
@@ -154,7 +154,7 @@ def posterior(
 
     def approximate(vector: Control) -> Control:
         for part, one in zip(known, vectors, strict=True):
-            vector = _plus(vector, -part * float(_inner(one, vector)), one)
+            vector = _reduced(vector, one, part)
         return vector
 
     corrections = []

@@ -28,7 +28,7 @@ from simulator.learn import dataset
 from simulator.learn.stream import stream
 from simulator.study.ensemble import Ensemble
 from simulator.study.study_status import statuses_of
-from simulator.study.sweep import Sweep
+from simulator.study.sweep import Sweep, open_sweep
 
 MODEL = "{kind: boussinesq, viscosity: 0.01, diffusivity: 0.01, stratification: 1}"
 BASE = base_of((8, 12), MODEL)
@@ -86,9 +86,8 @@ def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkey
     assert main(["dataset", "study.yaml"]) == 0 and contents(sweep.folder / "dataset") == whole
 
 
-def test_files_are_written_while_other_runs_go_on(study, monkeypatch):
-    sweep = study(STUDY, BASE)
-    together(sweep)
+def test_files_are_written_while_other_runs_go_on(computed: Sweep, monkeypatch):
+    sweep = computed
     whole = contents(written(sweep))
     shutil.rmtree(sweep.folder / "dataset")
     going = sweep.split["test"][0].folder
@@ -111,12 +110,10 @@ def test_files_are_written_while_other_runs_go_on(study, monkeypatch):
     assert contents(sweep.folder / "dataset") == whole
 
 
-def test_the_format_of_the_well(study):
+def test_the_format_of_the_well(computed: Sweep):
     """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and
     the runs' values."""
-    sweep = study(STUDY, BASE)
-    together(sweep)
-    folder = written(sweep)
+    folder = written(computed)
     with h5py.File(folder / "data" / "train" / "study_0000.hdf5") as opened:
         file: Any = opened
         described = dict(
@@ -161,7 +158,7 @@ def test_the_format_of_the_well(study):
         velocity = file["t1_fields/velocity"][...]
         rows = zip(file.attrs["runs"], file["scalars/model.viscosity"], velocity, strict=True)
         for hash_, viscosity, values in rows:
-            run = open_run(sweep.folder / hash_)
+            run = open_run(computed.folder / hash_)
             assert viscosity == np.float32(run.config["model"]["viscosity"])
             frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
             assert_array_equal(values, np.array(frames, "f4"))
@@ -258,7 +255,9 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
         slow(BASE.replace("count: 1", "count: 2"), 3),
     ],
 )
-def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, monkeypatch):
+def test_a_stream_has_the_values_of_the_snapshots(
+    done_study: Path, study, base: str, batch: int, monkeypatch
+):
     """Each run once, in an order that the seed chooses, together and, as for large runs, one run
     after another. Programs for other numbers of runs may round differently."""
     sweep = study(STUDY, base)
@@ -270,11 +269,11 @@ def test_a_stream_has_the_values_of_the_snapshots(study, base: str, batch: int, 
     order = [run.index for part in parts for run in part.runs]
     assert sorted(order) == [0, 1, 2, 3] != order
     assert {isinstance(part["velocity"], jax.Array) for part in parts} == {True}
-    together(sweep)
+    snapshots = open_sweep(done_study / "study.yaml")
     for name in ("velocity", "buoyancy"):
         for streamed in (parts, in_turn):
             found = np.concatenate([part[name] for part in streamed])
-            assert_allclose(found, stored(sweep, name)[order], rtol=0, atol=1e-12)
+            assert_allclose(found, stored(snapshots, name)[order], rtol=0, atol=1e-12)
     assert_allclose(parts[0].time, [0, 0.1, 0.2])
 
 

@@ -123,7 +123,7 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
     assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
 
 
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("devices", [slow(1), 4])
 def test_pairs_of_a_shear_flow_separate_ballistically(tmp_path, devices: int):
     """u = sin(y) e_x is steady without viscosity, and its paths are straight: r(t) = r(0) + t (sin
     y_2 - sin y_1). The spline's error of dx^4 / 384 is that of sin at 16 points, 6e-5."""
@@ -279,7 +279,7 @@ output: {pair_correlation: {every: 1, bins: 5, range: [0.2, 1.2]}}
 """
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, slow(2)])
 def test_particles_at_random_are_uncorrelated(devices: int):
     """The number of pairs of independent particles in a bin has the variance of its mean, so that g
     is 1 within 1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the

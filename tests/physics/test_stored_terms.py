@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from run_support import call, largest_difference, simulate
 
 from simulator import Simulation, differentiate, load_config, open_run, open_sweep
@@ -20,7 +20,7 @@ from simulator.simulation.abstract_run import paper_simulation
 START = {"kind": "random", "peak": 2, "energy": 0.5}
 SHAPE = (16, 16)
 STEP = 0.02
-TIME = {"stop": 0.4, "dt": STEP}
+TIME = {"stop": 0.4, "dt": STEP, "integrator": "rk2"}
 
 
 @pytest.fixture(scope="module")
@@ -160,15 +160,14 @@ def test_every_layout_reads_the_same_target_and_mask(reference):
         {**nudge({"snapshot": last_snapshot(reference)}, below=2), "name": "low"},
     ]
     found = []
-    for count in (1, 2, 4):
+    for count in (1, 4):
         simulation = twin(*terms, count=count)
         state = last(marched(simulation, STEP, 3))
         row = measured(simulation, state)
         values = np.asarray(simulation.field_program("velocity")(state))[:, :16, :16]
         found.append([values, row["power_nudge"], row["power_low"]])
-    for other in found[1:]:
-        for one, value in zip(found[0], other, strict=True):
-            assert_allclose(value, one, atol=1e-12)
+    for one, other in zip(*found, strict=True):
+        assert_allclose(other, one, atol=1e-12)
 
 
 def test_a_run_that_is_continued_takes_the_same_steps(reference, tmp_path):
@@ -177,14 +176,13 @@ def test_a_run_that_is_continued_takes_the_same_steps(reference, tmp_path):
     def run(stop, name):
         output = {"directory": str(tmp_path / name)}
         term = nudge({"series": str(reference / "run")}, tau=0.2)
-        simulation = twin(term, time={"stop": stop, "dt": STEP}, output=output)
+        simulation = twin(term, time={**TIME, "stop": stop}, output=output)
         assert simulation.run() == 0
         return simulation
 
     run(0.2, "parts")
     whole, parts = run(0.4, "whole"), run(0.4, "parts")
-    for name in ("velocity",):
-        np.testing.assert_array_equal(whole.state.fields[name], parts.state.fields[name])
+    assert_array_equal(whole.state.fields["velocity"], parts.state.fields["velocity"])
 
 
 def test_members_of_an_ensemble_have_the_targets_of_their_states(reference):
