@@ -17,6 +17,7 @@ from tiers import slow
 
 from simulator.physics.initial.linear_power import (
     LinearPowerSettings,
+    drag_epoch,
     linear_power,
     physical_spectrum,
     transfer_function,
@@ -231,6 +232,14 @@ def test_the_spectrum_of_a_library():
     assert abs(slope[3] - 0.965) < 2e-3
     assert 0.015 < k[power.argmax()] * 1e3 / 0.677 < 0.018
     assert k[-1] > math.sqrt(3) * math.pi * 64 / 2e4
+
+
+def test_the_sound_horizon_at_the_drag_epoch():
+    """z_d = 1020.5 and s = 153.3 Mpc for Omega_m h^2 = 0.1326, Omega_b h^2 = 0.02273, by the same fit
+    (Komatsu et al., Astrophys. J. Suppl. 180, 330 (2009), table 3: means over a chain)."""
+    _, z, _, s = drag_epoch(0.1326, 0.02273 / 0.1326)
+    assert abs(z - 1020.5) < 1
+    assert abs(s - 153.3) < 0.3
 
 
 def test_tables_of_transfer_functions_and_of_power(tmp_path):

@@ -269,6 +269,23 @@ def _class(
         raise UserError(f"library: class: {str(error).strip().splitlines()[-1]}") from None
 
 
+def drag_epoch(matter: float, baryons: float) -> tuple[float, float, float, float]:
+    """z_eq, z_d, R(z_d) and the sound horizon s (Mpc) at the epoch z_d that releases the baryons, by
+    equations 2 to 6 of `transfer_function`, whose arguments these are."""
+    xp: Any = jnp if isinstance(matter, jax.Array) or isinstance(baryons, jax.Array) else np
+    theta = CMB / 2.7
+    b = baryons * matter
+    k_eq = 7.46e-2 * matter / theta**2
+    z_eq = 2.5e4 * matter / theta**4
+    b1 = 0.313 * matter**-0.419 * (1 + 0.607 * matter**0.674)
+    z_d = (
+        1291 * matter**0.251 / (1 + 0.659 * matter**0.828) * (1 + b1 * b ** (0.238 * matter**0.223))
+    )
+    r_eq, r_d = (31.5e3 * b / theta**4 / z for z in (z_eq, z_d))
+    s = xp.log((xp.sqrt(1 + r_d) + xp.sqrt(r_d + r_eq)) / (1 + xp.sqrt(r_eq)))
+    return z_eq, z_d, r_d, s * (2 / (3 * k_eq) * xp.sqrt(6 / r_eq))
+
+
 def transfer_function(
     k: np.ndarray, matter: float, baryons: float, form: str | None = "eisenstein_hu"
 ) -> np.ndarray:
@@ -288,14 +305,7 @@ def transfer_function(
         q = k * theta**2 / (matter * (alpha + (1 - alpha) / (1 + (0.43 * k * s) ** 4)))
         log = xp.log(2 * math.e + 1.8 * q)
         return log / (log + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
-    z_eq = 2.5e4 * matter / theta**4
-    b1 = 0.313 * matter**-0.419 * (1 + 0.607 * matter**0.674)
-    z_d = (
-        1291 * matter**0.251 / (1 + 0.659 * matter**0.828) * (1 + b1 * b ** (0.238 * matter**0.223))
-    )
-    r_eq, r_d = (31.5e3 * b / theta**4 / z for z in (z_eq, z_d))
-    s = xp.log((xp.sqrt(1 + r_d) + xp.sqrt(r_d + r_eq)) / (1 + xp.sqrt(r_eq)))
-    s *= 2 / (3 * k_eq) * xp.sqrt(6 / r_eq)
+    z_eq, z_d, r_d, s = drag_epoch(matter, baryons)
     silk = 1.6 * b**0.52 * matter**0.73 * (1 + (10.4 * matter) ** -0.95)
     q = k / (13.41 * k_eq)
     ks = k * s
