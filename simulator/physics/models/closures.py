@@ -27,7 +27,7 @@ from simulator.physics.models.advection import (
     stress_without_trace,
 )
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import Fields, FieldSpec, constant, products_of
+from simulator.physics.models.fields import Fields, FieldSpec, constant
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.user_function import UserFiles, UserFunction, traced_values
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
@@ -302,12 +302,13 @@ class DynamicSmagorinsky(Smagorinsky):
         strain = super().stress_inputs(layout, velocity)["strain"]
         dtype = velocity.real.dtype
 
-        def products(values: PointValues) -> PointValues:
+        def products(values: PointValues, points: Points, parameters: Tree) -> Local:
             s = values["strain"]
-            return {"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s}
+            return Local({"uu": stress_without_trace(values["velocity"]), "ss": _size(s) * s})
 
         def coefficients(u: SpectralVector, s: jax.Array) -> Fields:
-            return products_of(self.transform, {"velocity": u, "strain": s}, products)
+            # One function for both evaluations, which then share a program.
+            return self.transform.evaluate({"velocity": u, "strain": s}, products).products
 
         kept = (layout.k_squared(dtype) <= (math.pi / (2 * self._width)) ** 2).astype(dtype)
         fine = coefficients(velocity, strain)

@@ -135,8 +135,9 @@ class Assignment:
         angle = jnp.zeros((1, 1, 1))
         for axis in AXES:
             angle = angle + layout.cycles(axis)
-        turned = jnp.where(layout.nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
-        return jnp.where(layout.nyquist, 1, 0.5).astype(self.transform.dtype), turned
+        nyquist = layout.nyquist
+        turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
+        return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
 
     def deposit(
         self, position: ParticleVectors, mass: ParticleScalars, count: Count = None
