@@ -21,7 +21,7 @@ from simulator.physics.particles.population import Populations, Sets, particle_s
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep
-from simulator.simulation.advance import TimeStep, beginning, rate_of
+from simulator.simulation.advance import TimeStep, beginning
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite
 from simulator.simulation.system import System
@@ -243,8 +243,15 @@ def term_arrays(config: RunConfig, model: Equation) -> dict[str, jax.Array]:
     return arrays
 
 
-def check_start(config: RunConfig, state: State, system: System, time_step: TimeStep) -> None:
-    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite."""
+def check_start(
+    config: RunConfig,
+    state: State,
+    system: System,
+    time_step: TimeStep,
+    rate: Callable[[State], Number],
+) -> None:
+    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite. `rate`
+    gives the largest rate of the model."""
     dt = time_step.fixed
     if dt is not None:
         line = system.swarm.too_slow(dt, state.memory.particles)
@@ -259,8 +266,7 @@ def check_start(config: RunConfig, state: State, system: System, time_step: Time
     if dt is not None or time_step.ends is not None or time_step.largest is not None:
         return
     unstated = type(model).advection is Equation.advection
-    rate = system.model.transform.layout.once(partial(rate_of, system.model), state)
-    if float(rate) == 0 or (unstated and model.terms):
+    if float(rate(state)) == 0 or (unstated and model.terms):
         why = "the equation states no advection" if unstated else "the initial state is at rest"
         raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
 

@@ -19,7 +19,7 @@ from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import initial_state, quantities
-from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, step_of
+from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, rate_of, step_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcings, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
@@ -181,7 +181,11 @@ class Simulation:
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
-        initial_state.check_start(self.config, self.state, self.system, self.time_step)
+        initial_state.check_start(self.config, self.state, self.system, self.time_step, self._rate)
+
+    def _rate(self, state: State) -> jax.Array:
+        """The largest rate of the model (1/time)."""
+        return self.transform.layout.once(partial(rate_of, self.model), state)
 
     @cached_property
     def template(self) -> State:
