@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from typing import Any
 
 import h5py
 import numpy as np
@@ -87,7 +88,7 @@ def test_records_of_particles_have_the_dimensions_of_openpmd(tmp_path):
     ]
     folder = save(tmp_path, 1, datasets)
     with h5py.File(folder.with_suffix(".h5"), locking=False) as file:
-        species = file["data/1/particles/dark"]
+        species: Any = file["data/1/particles/dark"]
         found = {name: tuple(species[name].attrs["unitDimension"]) for name in species}
     expected = {**powers, "positionOffset": powers["position"]}
     assert found == {name: (*each, 0, 0, 0, 0) for name, each in expected.items()}

@@ -197,8 +197,9 @@ def test_momentum_is_conserved_to_round_off(overrides):
     state = run.state
     records = by_id(state.particles["dark"])
     terms = np.sqrt(((records["mass"] * records["velocity"]) ** 2).sum())
+    after = records
     for _ in range(3):
-        before = by_id(state.particles["dark"])
+        before = after
         state = stepped(run, state, 0.05, 1)
         after = by_id(state.particles["dark"])
         pushed = after["mass"] * (after["velocity"] - before["velocity"])

@@ -334,7 +334,7 @@ class Swarm:
         return after, finite
 
     def _combined(
-        self, before: ParticleSet, position: Combination, count: jax.Array
+        self, before: ParticleSet, position: Any, count: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """Positions and displacements, which native code computes from a combination of old
         positions and rates, and the number of particles that each device has lost."""
