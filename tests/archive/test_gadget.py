@@ -165,7 +165,8 @@ def test_a_header_may_leave_out_the_number_of_files(written, tmp_path):
     path = tmp_path / "one.hdf5"
     path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
     with h5py.File(path, "a") as file:
-        del file["Header"].attrs["NumFilesPerSnapshot"]
+        for group in ("Header", "Parameters"):
+            del file[group].attrs["NumFilesPerSnapshot"]
     assert GadgetParticles(str(path), 1, numbered=False).count == 512
 
 

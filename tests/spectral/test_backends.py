@@ -13,7 +13,7 @@ from run_support import call, fresh, largest_difference, simulate, write_case
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral.backends import candidates, choose
-from simulator.spectral.request import measured, worth_timing
+from simulator.spectral.request import Request, measured, worth_timing
 
 CUBE = Modes(Grid((64, 64, 64)))  # 64 planes in y, 22 in kz
 
@@ -101,6 +101,12 @@ def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decompo
     with pytest.raises(UserError) as refused:
         choose(Modes(Grid(shape)), count, backend, decomposition)
     assert all(part in str(refused.value) for part in parts)
+
+
+def test_the_largest_number_of_devices_is_a_multiple_of_the_processes():
+    request = Request(CUBE, np.float64, "custom_partitioning", "slab", "auto", "auto", "full")
+    assert request.most(5) == 5 and request.most(5, processes=2) == 4
+    assert request.most(100) == 22 and request.most(1, processes=2) is None
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
