@@ -1,6 +1,6 @@
 """Kinds of equations: what objects that measure, limit or close an equation rely on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import Fields, MatterFields
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.variables import Variables
 from simulator.physics.models.wave_functions import PointFunction
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -128,8 +129,17 @@ class Matter(NamedTuple):
     potential: Potential
 
 
+class MixtureVariables(Variables[Any]):
+    def evolved(self, model: Any, fields: MatterFields, names: Collection[str]) -> Any:
+        """The fields and particle sets of an initial condition, as they are: the linear terms of
+        matter let no mode grow."""
+        return fields
+
+
 class Mixture(SplitEquation):
     """Several kinds of matter in one potential."""
+
+    variables = MixtureVariables()
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the component `name`, under their names without prefix."""
