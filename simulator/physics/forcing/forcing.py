@@ -72,7 +72,7 @@ class Forcing:
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         """Accelerations (field/time) by field; solenoidal for solenoidal fields."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define acceleration")
 
 
 class FieldForcing(Forcing):
@@ -193,7 +193,7 @@ class _Steady(FieldForcing):
             )
 
     def _force(self, w: Waves) -> SpectralVector:
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define _force")
 
     def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
         force = self._force(Waves(self.transform.layout, self.transform.dtype))

@@ -51,7 +51,7 @@ class Initial:
     def build(self, model: Equation, files: StartFiles) -> Fields:
         """Coefficients of fields by name, with the leading shapes of `model.initial_shapes`; missing
         ones start at zero."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define build")
 
     @property
     def keeps_time(self) -> bool:

@@ -66,12 +66,12 @@ class Momentum:
 
     def products(self, values: PointValues) -> PointValues:
         """Products of values at a point, by name."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define products")
 
     def force(self, layout: Layout, products: Fields) -> SpectralVector:
         """The force, up to a gradient, from the coefficients of the products, to which a closure
         may have added a `stress`."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define force")
 
 
 class BasdevantStress(Momentum):

@@ -131,18 +131,18 @@ class StressClosure(Closure):
     def stress(self, values: PointValues) -> Float[Array, "pair x y z"]:
         """tau_ij - tau_zz delta_ij (length^2/time^2) at a point, in the order xx, yy, xy, xz, yz;
         in a plane tau_ij - tau_yy delta_ij, in the order xx, xy."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define stress")
 
     def flux(
         self, values: PointValues, scalar: PhysicalScalar, gradient: PhysicalVector
     ) -> PhysicalVector:
         """q at a point, for a scalar's value and its gradient, which includes the gradient of the
         scalar's mean."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define flux")
 
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         """<u x b> - <u> x <b> at a point; `values` hold `current` = curl b, too."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define electromotive_force")
 
     def inputs(self, model: ClosedFlow, fields: Fields) -> Fields:
         layout = self.transform.layout

@@ -93,7 +93,7 @@ class Component:
     def source(self, fields: MatterFields) -> tuple[PhysicalScalar, Any]:
         """Mass density on the grid, zero in padding, and the intermediate results that `kick` can
         use."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define source")
 
     def sharpened(self, modes: SpectralScalar) -> SpectralScalar:
         """The coefficients of the density without the window with which its mass is assigned to the
@@ -114,7 +114,7 @@ class Component:
         """The fields after an acceleration by the potential for `duration`, while nothing moves;
         and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be
         taken."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define kick")
 
     def rate(
         self,
@@ -130,13 +130,13 @@ class Component:
     def drift(self, fields: MatterFields, duration: Number) -> Any:
         """The fields after `duration` without the potential, with an accuracy of at least second
         order."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define drift")
 
     def diagnostics(self, fields: MatterFields, time: Number) -> dict[str, Number]:
         """Columns of diagnostics, among them `energy` (box mean, without gravity),
         `kinetic_energy`, `mass`, `max_density` and `mean_momentum_x`, `mean_momentum_y`,
         `mean_momentum_z`; and the `rate` (1/time) that limits dt without the potential."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define diagnostics")
 
     def spectra(self, fields: MatterFields) -> dict[str, Spectrum]:
         """Shell spectra by name, on shells of the grid's width; their number may differ from the

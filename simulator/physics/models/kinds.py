@@ -69,15 +69,15 @@ class Gas(Equation):
 
     def reference_density(self, fields: Fields) -> Number:
         """The density at which the speed of sound and the viscosities are stated."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define reference_density")
 
     def pressure(self, rho: PhysicalScalar, reference: Number) -> PhysicalScalar:
         """The pressure of the density."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define pressure")
 
     def potential(self, density: SpectralScalar) -> SpectralScalar:
         """The potential (length^2/time^2) of the density."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define potential")
 
 
 class MatterWave(SplitEquation):
@@ -92,15 +92,15 @@ class MatterWave(SplitEquation):
 
     def potential(self, density: SpectralScalar) -> SpectralScalar:
         """The potential (length^2/time^2) of the density."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define potential")
 
     def turn(self, density: PhysicalScalar, time: Number) -> PhysicalScalar:
         """The rate (1/time) at which phases turn, from the values of the density."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define turn")
 
     def spread(self, v: PhysicalScalar) -> Number:
         """The rate (1/time) that limits dt, from the rates at which phases turn."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define spread")
 
 
 @dataclass(frozen=True)
@@ -143,20 +143,20 @@ class Mixture(SplitEquation):
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the component `name`, under their names without prefix."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define of")
 
     def moment(self, fields: MatterFields, time: Number | None = None) -> Matter:
         """All matter and its potential."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define moment")
 
     def densities(self, fields: MatterFields) -> tuple[dict[str, PhysicalScalar], dict[str, Any]]:
         """The density of every component on the grid, and what its kick can use."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define densities")
 
     def density_modes(self, values: Mapping[str, PhysicalScalar]) -> dict[str, SpectralScalar]:
         """Coefficients of the components' densities."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define density_modes")
 
     def energy_slope(self, moment: Matter, time: Number) -> Number:
         """The derivative of the energy with respect to the scale factor."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define energy_slope")

@@ -85,7 +85,7 @@ class SplitEquation(Equation):
 
     def slowed(self, fields: Fields, factor: Number) -> Fields:
         """The fields with all velocities times `factor`, for integrators of linear growth."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define slowed")
 
     def flowing(self, values: PointValues, points: Points, numbers: Tree) -> Local:
         """The values after a kick at a point, and the spread of the phase rate."""

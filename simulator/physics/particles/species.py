@@ -80,13 +80,13 @@ class Species:
 
     def begin(self, records: Records, fluid: Fluid) -> dict[str, ParticleVectors]:
         """The records that the start has not set, except those that are zero."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define begin")
 
     def motion(
         self, records: Records, fluid: Fluid, memory: Numbers
     ) -> tuple[ParticleVectors, ParticleVectors]:
         """Velocity (length/time) and acceleration (length/time^2) of the particles."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define motion")
 
     def memory(self, vorticity: Number) -> dict[str, jax.Array]:
         """Numbers by name that every step needs, from the rms vorticity (1/time) of the initial
@@ -95,7 +95,7 @@ class Species:
 
     def rates(self, records: Records, fluid: Fluid, memory: Numbers) -> dict[str, ParticleVectors]:
         """Explicit rates of change (1/time) of the records `advanced`, in any precision."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define rates")
 
     def linear(self, memory: Numbers) -> dict[str, Number]:
         """Factors (1/time) of linear rates, by record; records of `advanced` without a linear rate

@@ -75,11 +75,11 @@ class Coupling:
     @property
     def names(self) -> tuple[str, ...]:
         """The unknowns that are coupled."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define names")
 
     def blocks(self, L: Evolved, dt: Number, function: MatrixFunction) -> list[Blocks]:
         """The functions of (L + coupling) dt, where L (1/time) is diagonal."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define blocks")
 
     def applied(self, blocks: Blocks, u: Mapping[str, Any]) -> dict[str, Any]:
         """The product of a function with the coupled unknowns."""
@@ -87,7 +87,7 @@ class Coupling:
 
     def rates(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The coupling times the unknowns (per time), without the diagonal L."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define rates")
 
 
 class Coupled(Evolved):

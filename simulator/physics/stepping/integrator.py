@@ -48,7 +48,7 @@ class Integrator:
     ) -> Evolved:
         """u at t + dt. `a` is N(u, t), which determined dt; the arrays of L (1/time) broadcast
         against those of u."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define step")
 
 
 class Multistep(Integrator):
@@ -57,10 +57,10 @@ class Multistep(Integrator):
 
     def begin(self, u: Evolved) -> History:
         """The history before the first step."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define begin")
 
     def multistep(
         self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved, past: Past
     ) -> tuple[Evolved, History]:
         """u at t + dt, and the history for the next step."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define multistep")

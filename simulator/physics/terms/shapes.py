@@ -61,11 +61,11 @@ class ShapeSettings(Settings):
 
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """The distance (length) from the surface, negative inside."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define distance")
 
     def velocity(self, grid: Grid, points: Coordinates, time: Number) -> list[jax.Array]:
         """The velocity (length/time) of the body at a point, a component for each axis."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define velocity")
 
     def middle(self, grid: Grid, time: Number) -> list[jax.Array]:
         """The point about which a body turns and its torque is measured, in double precision."""

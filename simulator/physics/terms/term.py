@@ -159,7 +159,7 @@ class Term:
     ) -> Added:
         """What the term adds at a point. `values` are those of the fields that terms know, `inputs`
         those of `inputs`; `points` has a coordinate for each axis of the grid."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define at_point")
 
     def integrands(
         self, momentum: jax.Array | None, points: Sequence[OverPoints], time: Number
