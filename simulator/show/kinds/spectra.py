@@ -143,11 +143,12 @@ def power_spectrum(
     top = float(np.nanmax(shown))
     dashed = {"linewidth": 1.0, "linestyle": "--"}
     if labels.background is not None and len(shown) > 1:
-        factors = [labels.scale_factor(float(time)) for time in series.time]
-        start = labels.background.growth(factors[0])
-        cold = k < jeans_wavenumber(labels, name, factors[0])
+        begin = labels.scale_factor(float(series.time[0]))
+        start = labels.background.growth(begin)
+        cold = k < jeans_wavenumber(labels, name, begin)
         for row, colour, _ in drawn_rows(series, labels):
-            linear = first * (labels.background.growth(factors[row]) / start) ** 2
+            growth = labels.background.growth(labels.scale_factor(float(series.time[row])))
+            linear = first * (growth / start) ** 2
             there = (k > 0) & cold & (linear > 1e-11 * top)
             if row > 0 and there.any():
                 axes.loglog(k[there], linear[there], color=colour, **dashed)
