@@ -202,7 +202,7 @@ class Variational(Search[Iterate]):
     def first(self) -> Iterate:
         """The prior's mean, before the first window."""
         model = self.simulation.model
-        kind = np.result_type(self.simulation.dtype, np.complex64)
+        kind = model.transform.complex_dtype
         layouts = {name: model.transforms[name].layout for name in self.background.root}
 
         def zeros() -> Control:

@@ -64,7 +64,7 @@ class JaxdecompTransform(Transform):
         return values.real if self.layout.real else values
 
     def _checked(self, array: jax.Array, source: Layout | PhysicalLayout) -> jax.Array:
-        return source.whole(array, self.name).astype(np.result_type(self.dtype, np.complex64))
+        return source.whole(array, self.name).astype(self.complex_dtype)
 
 
 def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
