@@ -310,9 +310,10 @@ template <class T, int POINTS> static void deposit_points(const Deposit &d) {
         }
     }
   };
-  if (!d.spans) return for_batches<number, POINTS>(d, 0, d.count, add);
+  // A single call, or the compiler would not inline `add`.
   for (index p = 0; p < d.count; p += BATCH)
-    if (reaches(d, d.spans[p / BATCH])) for_batches<number, POINTS>(d, p, d.count - p < BATCH ? d.count : p + BATCH, add);
+    if (!d.spans || reaches(d, d.spans[p / BATCH]))
+      for_batches<number, POINTS>(d, p, d.count - p < BATCH ? d.count : p + BATCH, add);
 }
 
 template <class T> static void deposit(const Deposit &d) {
