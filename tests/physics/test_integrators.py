@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.stepping import INTEGRATORS
@@ -278,6 +278,17 @@ def test_perturbation_theory_is_exact_in_steps_of_any_length(name: str, matter: 
             assert error["v"][1] < (1e-8 if matter == 1 or len(a) == 2 else 1e-3)
         else:
             assert error["v"][1] > 1e-2
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_step_of_no_length_changes_no_bit(name: str):
+    """Although the middle of a step in D is found to round-off only."""
+    background = Background(CosmologySettings(start=START))
+    begin = {"x": jnp.array([0.1, 0.02]), "v": jnp.array([-0.01, 0.03])}
+    for time in (background.time_of(a) for a in (0.1, 0.3, 0.7)):
+        found = moved(name, background, begin, [time, time])
+        assert_array_equal(found["x"], begin["x"])
+        assert_array_equal(found["v"], begin["v"])
 
 
 @pytest.mark.parametrize("name", GROWING)
