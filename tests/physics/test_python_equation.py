@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flow_support import last, marched
+from flow_support import last, marched, measured
 from numpy.testing import assert_allclose
 from run_support import simulation
 
@@ -224,6 +224,21 @@ def test_the_rate_of_advection_counts_the_spacing_of_each_axis(tmp_path):
     assert float(rate) == pytest.approx(
         np.abs(np.asarray(run.fields["u"])).max() / (2 / 16), rel=1e-12
     )
+
+
+def test_means_and_variances(tmp_path):
+    """Of a scalar and of each component of a vector, whose means are neither 0 nor 1."""
+    code = BURGERS.replace('("u",)', '("u", Field("m", vector=True))')
+    case = written(tmp_path, code=code)
+    (tmp_path / "start.py").write_text(
+        "import jax.numpy as jnp\n\ndef wave(x, y, z):\n    u = 2 + jnp.sin(x) + 0 * y * z\n"
+        "    return {'u': u, 'm': jnp.stack([3 * u, 0 * u - 4, 1 - u])}\n"
+    )
+    row = measured(simulation(case))
+    wanted = {"u": (2, 0.5), "m_x": (6, 4.5), "m_y": (-4, 0), "m_z": (-1, 0.5)}
+    for name, (mean, variance) in wanted.items():
+        assert row[f"{name}_mean"] == pytest.approx(mean, abs=1e-13)
+        assert row[f"{name}_variance"] == pytest.approx(variance, abs=1e-13)
 
 
 def test_a_linear_equation_is_solved_exactly(tmp_path):
