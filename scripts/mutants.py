@@ -1,7 +1,7 @@
 """Measures how many random mutants of the package the tests kill; the tests that execute a mutant's
 line are run.
 
-    python scripts/mutants.py cover               # run the default tier; record which test executes which line
+    python scripts/mutants.py cover               # run all but the slow tests; record which test executes which line
     python scripts/mutants.py run 100 --seed 1    # print for each mutant the test that killed it, or SURVIVED
 
 A mutant differs from the package in one place: another operator, comparison, number or truth value,
@@ -299,7 +299,7 @@ def main() -> None:
     plugin = os.pathsep.join((str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")))
     if importlib.util.find_spec("coverage") is None:
         sys.exit("the package coverage is missing: pip install coverage")
-    command = [ROOT / "scripts/test", "-p", "mutants", *options.tests]
+    command = [ROOT / "scripts/test", "--long", "-p", "mutants", *options.tests]
     code = subprocess.call(
         command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)}
     )

@@ -48,7 +48,10 @@ TIERS = ("slow", "slurm", "gpu")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+    parser.addoption(
+        "--long", action="store_true", help="run the long tests too, as with names of files"
+    )
+    parser.addoption("--slow", action="store_true", help="run the long and the slow tests too")
     parser.addoption(
         "--slurm", action="store_true", help="run the tests on a throwaway Slurm cluster too"
     )
@@ -75,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     os.fsync = lambda fd: None  # nothing waits for the disk: tests kill processes, not the machine
-    _share_compiled_programs(config)
+    _begin_session(config)
     # Random tests are the same every day; with --slow they are drawn anew, and a failure says how
     # to repeat it.
     hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
@@ -83,9 +86,14 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("anew" if config.getoption("slow") else "same")
 
 
-def _share_compiled_programs(config: pytest.Config) -> None:
-    """One empty compile cache for the workers of a session and all processes that they start."""
+def _begin_session(config: pytest.Config) -> None:
+    """One choice of tiers, and one empty compile cache, for the workers of a session and all
+    processes that they start."""
     if not hasattr(config, "workerinput"):
+        # Workers, which know all files by name, take the choice from here.
+        of_files = config.args_source is pytest.Config.ArgsSource.ARGS
+        long = of_files or config.getoption("long") or config.getoption("slow")
+        os.environ["SIMULATOR_TESTS_LONG"] = "1" if long else ""
         folder = os.environ.get(
             "SIMULATOR_TESTS_CACHE", ""
         )  # kept, for those who run the same tests many times
@@ -110,6 +118,8 @@ def _share_compiled_programs(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {tier for tier in TIERS if not config.getoption(tier)}
+    if not os.environ["SIMULATOR_TESTS_LONG"]:
+        left_out.add("long")
     kept = [
         item
         for item in items

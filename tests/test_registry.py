@@ -136,6 +136,7 @@ def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.long
 def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path):
     """One of them carries sums over time on the devices, which a restart on other devices takes
     up."""

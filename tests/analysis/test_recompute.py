@@ -43,6 +43,7 @@ def finished(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.long
 def test_analysis_gives_what_the_run_measured(finished, capsys):
     """On other devices: values of snapshots are transformed forth and back, which adds round-off
     only."""
@@ -242,6 +243,7 @@ REST = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [slow(WAVES), REST], ids=["waves", "ratios at rest"])
 def test_a_run_with_undefined_values_continues(case, tmp_path):
     output = {"directory": str(tmp_path / "run"), "diagnostics": EVERY, **case["output"]}
@@ -252,6 +254,7 @@ def test_a_run_with_undefined_values_continues(case, tmp_path):
     assert_array_equal(open_run(tmp_path / "run").series(name).step, [0, 2, 4])
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     whole = tmp_path / "whole"

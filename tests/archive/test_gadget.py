@@ -145,6 +145,7 @@ def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
     assert line in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_run_goes_on_without_the_file_of_its_start(written, tmp_path):
     path = tmp_path / "start.hdf5"
     path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())

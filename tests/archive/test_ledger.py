@@ -107,6 +107,7 @@ def test_every_file_of_a_run_is_known(finished: Path):
     assert wrong(finished) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names", [KINDS, (NAME,), ("state.json",)], ids=["kinds", NAME, "state.json"]
 )
@@ -290,6 +291,7 @@ def comes_to_its_end(folder: Path, effects: int) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path):
     """Before each change there is a table; the file that a kill leaves is that of before or
     after."""

@@ -63,6 +63,7 @@ TWO = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path: Path):
     """A grid of 9 x 8 x 8 points on two devices: along a sharded axis there is padding, which no

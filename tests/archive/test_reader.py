@@ -32,6 +32,7 @@ def index_for(n: int) -> st.SearchStrategy:
     return st.integers(-n, n - 1) | st.builds(slice, bound, bound, step)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.tuples(index_for(7), index_for(5), index_for(9)), st.integers(0, 3), st.integers(0, 4))
 def test_reads_what_numpy_would(cut, index, first, rest):

@@ -136,6 +136,7 @@ class Storage(RuleBasedStateMachine):
             shutil.rmtree(self.parent)
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("histories", [4, slow(40)])
 def test_any_history_of_a_folder(histories: int):

@@ -172,6 +172,7 @@ def _each_command(arguments: list[str]) -> int:
 QUICK = ("read-only", "full stdout")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", slow_but(FAULTS, QUICK))
 def test_every_command_ends_in_a_line(name: str, finished: Path, tmp_path: Path):
     if name == "another user's" and os.geteuid() != 0:

@@ -224,6 +224,7 @@ def test_anything_is_printed_or_refused_in_lines(data, folder: Path):
     checked(data)
 
 
+@pytest.mark.long
 @given(data=right())
 @settings(QUICK, max_examples=10)
 def test_what_is_printed_describes_the_same_run(data, folder: Path):

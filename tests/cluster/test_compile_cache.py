@@ -60,6 +60,7 @@ def answer(cache_folder: Path, *arguments: str) -> list[str]:
     return [*done.stdout.split(), done.stderr]
 
 
+@pytest.mark.long
 def test_a_second_process_hits_a_changed_rule_misses_and_damage_is_no_failure(tmp_path):
     sources = tmp_path / "package"
     (sources / "spectral").mkdir(parents=True)

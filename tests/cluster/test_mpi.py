@@ -143,6 +143,7 @@ def test_the_library_has_every_name_that_jaxlib_looks_up(launcher):
     assert re.match(expected, mpi.version(launcher.library))
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_runs_over_mpi_and_gloo_are_equal(launcher, tmp_path):
     """Two processes add two numbers in one order only, so that all bits are equal."""
@@ -226,6 +227,7 @@ def _ranks(folder: Path) -> dict[int, int]:
     return ranks
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_signal_to_mpirun_stops_the_run_with_a_checkpoint(running):
     """Open MPI's mpirun kills its processes a second after SIGTERM, but passes on SIGUSR2; MPICH's
@@ -236,6 +238,7 @@ def test_a_signal_to_mpirun_stops_the_run_with_a_checkpoint(running):
     assert list((folder / "run" / "checkpoints").glob("*/manifest.json"))
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_killed_rank_ends_the_others_within_seconds(running):
     _, process, folder = running
@@ -268,6 +271,7 @@ def test_mistakes_under_mpirun_exit_with_2(launcher, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_the_library_of_another_mpi_is_refused(tmp_path):
     """Its MPI does not know the launcher, and every process would be a world of its own."""

@@ -319,6 +319,7 @@ def connected(port: int) -> socket.socket:
     raise AssertionError("nobody listens")
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
     """Process 0 of two, in a terminal of its own."""
@@ -363,6 +364,7 @@ LATE = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_path: Path, capfd):
     assert launch(child(tmp_path, LATE), 2, environ=environ(tmp_path)) == 1
@@ -389,6 +391,7 @@ print(len(tasks), tasks.count("tf_XLAEigen"), usable_cores())
 """
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_the_threads_of_a_process_follow_the_cores_that_it_is_bound_to():
     """XLA's pool has a thread for each core. Its compiler, JAX's client and numpy's BLAS (idle in

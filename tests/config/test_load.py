@@ -183,6 +183,7 @@ RUNS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(run=RUNS)
 def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class, run: dict):
     """Every number survives exactly, in both directions, whatever the folder it is read from."""

@@ -279,6 +279,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", slow_but(WITH_PYTHON, WITH_PYTHON.keys() - {*LONG}))
 def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path):
     path, session = WITH_PYTHON[page], SESSIONS.get(page, Session())

@@ -56,6 +56,7 @@ def measured(fields, time):
 """
 
 
+@pytest.mark.long
 def test_reading_a_run_executes_nothing_of_it(tmp_path: Path, capsys):
     count = tmp_path / "count"
     (tmp_path / "mine.py").write_text(COUNTED.format(count=str(count)))

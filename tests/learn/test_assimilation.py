@@ -82,6 +82,7 @@ def search(case: Path, simulation: Simulation, method: Any = Variational, **own:
     return method(simulation, observed, prior, 0.05, **own)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", [slow("flow.yaml"), "rk4.yaml"])
 def test_the_gradient_is_that_of_differences(case: Path, base: str):
     """Along a random direction. J changes by 1e5 over a length of one; central differences with h =
@@ -97,6 +98,7 @@ def test_the_gradient_is_that_of_differences(case: Path, base: str):
     )
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("devices", [4, slow(2)])
 def test_every_number_of_devices_descends_alike(case: Path, devices: int):
@@ -111,6 +113,7 @@ def test_every_number_of_devices_descends_alike(case: Path, devices: int):
     assert costs[0][-1] < costs[0][0] / 50
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_an_ensemble_follows_the_flow(case: Path):
     """At the end the error of the mean is a tenth of that of members without observations, and the
@@ -139,6 +142,7 @@ def test_an_ensemble_follows_the_flow(case: Path):
     assert spread < 0.1 * np.linalg.norm(free_deviation) and 0.5 < spread / error < 2
 
 
+@pytest.mark.long
 def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
     """Members and the flows of initial.seed 0 ... are independent: with the variances E and F in a
     shell of n numbers, their correlation has the variance sum(E F / n) / (sum E sum F). The mean
@@ -200,6 +204,7 @@ SCALARS = {
 OFTEN = (("vorticity", "variational"), ("flow and dye", "ensemble"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("of", "method"), slow_but(product(SCALARS, ("variational", "ensemble")), OFTEN)
 )
@@ -287,6 +292,7 @@ def outcome(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return rows[:, :-1], open_snapshot(snapshot)["velocity"][...]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "own",
     [

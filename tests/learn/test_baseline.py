@@ -67,6 +67,7 @@ def test_a_data_set_has_a_certificate_of_each_run(computed: Sweep, capsys):
     assert "smallest k_max_eta" in repr(open_sweep("study.yaml"))
 
 
+@pytest.mark.long
 def test_the_baseline_of_a_data_set(computed: Sweep, capsys):
     """The step of a coarse grid is so small that its error is that of the grid, whatever the
     integrator; the data set's own grid has no error but that of the step, which is smaller than the

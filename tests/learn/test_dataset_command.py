@@ -48,6 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_killed_data_set_has_the_same_bytes_when_it_is_continued(study, monkeypatch):
     """One run is done and the others are interrupted between steps; later the process dies between
@@ -246,6 +247,7 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
     assert len(repr(computed).splitlines()) < 12
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("base", "batch"),

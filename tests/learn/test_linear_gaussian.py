@@ -32,6 +32,7 @@ def values(filter_or_search: Any, field: jax.Array) -> np.ndarray:
     return np.asarray(filter_or_search.simulation.transform.inverse(field)).ravel()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("members", [300, slow(800)])
 def test_the_filter_is_that_of_kalman_but_for_its_samples(tmp_path: Path, members: int):
     """Without localisation and inflation, analyses of a linear run combine to one, with the sample
@@ -95,6 +96,7 @@ def test_the_descent_ends_at_the_posterior_mean(tmp_path: Path):
     assert at.misfit == pytest.approx((residual**2).mean(), rel=1e-4)
 
 
+@pytest.mark.long
 def test_the_expected_error_is_that_of_the_posterior(tmp_path: Path):
     """In sum and in every shell to 5 %, with a prior that the observations reduce by factors of 1.4 to
     9; with half of the products the sum to 5 %, for which the random directions count."""

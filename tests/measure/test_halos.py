@@ -187,6 +187,7 @@ def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path
         assert_allclose(others[plane], maps[plane], rtol=1e-7)
 
 
+@pytest.mark.long
 def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
     assert main(["verify", str(found), "--quiet"]) == 0
     last = catalogues(found)[-1]

@@ -116,6 +116,7 @@ def simulation(folder, steps, cadence=1):
     return flow(8, 9, 10, **blocks, output={"directory": str(folder), **output})
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
     """Four samples, from t = 0.1 on, in one run and in two parts."""
@@ -137,6 +138,7 @@ def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
             assert_array_equal(open_run(parts).snapshots[-1][key][:], last[key][:])
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_run_that_ended_between_samples_has_the_same_ones_when_it_goes_on(tmp_path):
     """Samples at the steps 2 (t = 0.1), 4 and 6; the end at step 5 writes a row without another."""

@@ -42,6 +42,7 @@ def configured(count=1, probes=None, **blocks):
     return flow(*SHAPE, count=count, **usual | blocks)
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_values_are_those_of_the_fourier_series():
     """At grid points those of the inverse transform, on lines too, and shifted copies of a

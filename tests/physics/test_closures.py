@@ -151,6 +151,7 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     assert mixing == pytest.approx(rate / 0.6, rel=1e-12)
 
 
+@pytest.mark.long
 def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
     path = tmp_path / "stress.py"
     weights = tmp_path / "weights.npz"

@@ -54,6 +54,7 @@ def one_device():
     return run, last(marched(run, 0.02, 3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", LAYOUTS)
 def test_every_force_has_its_power_and_the_budget_closes(one_device, count: int):
     """dE/dt of the equations on this grid is the sum of the powers minus the dissipation, to
@@ -80,6 +81,7 @@ def test_every_force_has_its_power_and_the_budget_closes(one_device, count: int)
         assert row == pytest.approx(other, rel=1e-11, abs=1e-13)
 
 
+@pytest.mark.long
 def test_forces_of_one_seed_are_independent_and_the_first_is_that_of_a_single_one(one_device):
     run, state = one_device
     one, other = (state.memory.forcing[f"forcing_{n}"] for n in ("ornstein_uhlenbeck", "induction"))

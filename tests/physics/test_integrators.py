@@ -316,6 +316,7 @@ time: {stop: {scale_factor: 1}, steps: 5}
 """
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("name", GROWING)
 def test_steps_end_where_asked_on_any_devices(name: str):

@@ -237,6 +237,7 @@ particles: [{name: a, kind: tracer, count: 100}, {name: b, kind: tracer, count: 
 """
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("integrator", "devices"), [("rk2", 1), ("rk3", 1), ("rk4", 2), ("etdrk4", 1)]

@@ -83,6 +83,7 @@ def test_mass_on_the_grid(scheme):
     assert row["dark_shot_noise"] == pytest.approx(noise, rel=1e-13)
 
 
+@pytest.mark.long
 def test_whole_numbers_add_up_the_same_anywhere():
     bits = []
     for devices in (1, 3):
@@ -94,6 +95,7 @@ def test_whole_numbers_add_up_the_same_anywhere():
     assert (bits[0] == bits[1]).all()
 
 
+@pytest.mark.long
 def test_pauses_change_no_bit():
     """In a loop the kick that ends a step and the one that begins the next share their forces: a
     loop that pauses after any number of steps ends at the same bits, and single steps at the same
@@ -189,6 +191,7 @@ def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, li
     assert (errors < limit).all(), errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overrides", [(), ("model.components.0.interlacing=true",)])
 def test_momentum_is_conserved_to_round_off(overrides):
     """Random masses at random places: every step changes the sum of m v by round-off of its terms
@@ -233,6 +236,7 @@ def start(id):
 """
 
 
+@pytest.mark.long
 def test_a_step_without_room_is_taken_again():
     """All particles fly to one plane within a step: its buffer grows, the state stays until then,
     nobody is lost."""
@@ -333,6 +337,7 @@ def power(run) -> np.ndarray:
     )
 
 
+@pytest.mark.long
 def test_a_glass_has_no_noise_at_large_scales_and_no_lattice(glass):
     """32^3 particles on as many points have 2e-8 of the shot noise in the first shell, 5e-6 in the
     eighth."""

@@ -85,6 +85,7 @@ def ran(folder, text):
     return open_run(folder / "run")
 
 
+@pytest.mark.long
 def test_paths_are_those_of_every_so_manieth_particle(run, matter):
     for whole, species, count, stride in ((run, "tracers", 100, 15), (matter, "dark", 512, 6)):
         paths = whole.series("trajectories")
@@ -123,6 +124,7 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
     assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("devices", [slow(1), 4])
 def test_pairs_of_a_shear_flow_separate_ballistically(tmp_path, devices: int):
     """u = sin(y) e_x is steady without viscosity, and its paths are straight: r(t) = r(0) + t (sin
@@ -211,6 +213,7 @@ def test_slices_hold_the_particles_next_to_them(run):
         assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
+@pytest.mark.long
 def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(run.path).files}
     assert {
@@ -326,6 +329,7 @@ def saved(tmp_path_factory):
     return saved, {name: by_id(found) for name, found in later.particles.items()}, later
 
 
+@pytest.mark.long
 def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
     folder, _, later = saved
     run = on(4)
@@ -383,6 +387,7 @@ def stored_run(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.long
 def test_a_snapshot_holds_particles_and_what_they_see_and_others_make_another_run(
     stored_run, capsys
 ):

@@ -85,6 +85,7 @@ def test_a_step_gathers_nothing():
     )
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_step_waits_for_larger_buffers_and_loses_nobody():
     """All particles are carried from two devices to one, beyond what its buffer holds."""

@@ -67,6 +67,7 @@ def rates(simulation):
     return np.asarray(rate), np.asarray(state.fields["velocity"])
 
 
+@pytest.mark.long
 def test_a_nudged_twin_follows_the_run_that_it_is_nudged_to(reference):
     """Without the term the flows stay apart; with it their difference falls like exp(-t / tau),
     to 3e-4 at the end, and the form of advection keeps its few transforms."""
@@ -151,6 +152,7 @@ def test_interpolation_in_time_is_exact_for_cubics():
         )
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_every_layout_reads_the_same_target_and_mask(reference):
     """On any number of devices."""
@@ -170,6 +172,7 @@ def test_every_layout_reads_the_same_target_and_mask(reference):
         assert_allclose(other, one, atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_run_that_is_continued_takes_the_same_steps(reference, tmp_path):
     """Bit for bit, though the first part knows fewer snapshots."""
 

@@ -118,6 +118,7 @@ def rows_at_two_times(simulation):
     return [measured(simulation, replace(state, time=jnp.float64(t))) for t in (0.0, 0.06)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_energy_budget_closes_with_any_list_of_terms_and_a_forcing(kind, code):
     sponge = {"kind": "half_space", "axis": "x", "above": 5, "smoothing": 1}
@@ -141,6 +142,7 @@ def test_the_energy_budget_closes_with_any_list_of_terms_and_a_forcing(kind, cod
     assert (rows[-1]["power_sponge"] == 0) == (kind == "navier_stokes")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["smagorinsky", "dynamic_smagorinsky", "spectral"])
 def test_the_energy_budget_closes_with_terms_and_a_closure(kind, code):
     """A closure of a stress at points, one with a coefficient of the whole field, and one of modes,
@@ -174,6 +176,7 @@ def test_an_eddy_viscosity_is_the_viscosity_of_a_term(code):
     assert_allclose(found[1], found[0], atol=1e-12)
 
 
+@pytest.mark.long
 def test_the_budget_of_gas_closes_to_its_truncation_with_a_sponge_of_mass_and_momentum():
     """Aliasing of the quotients leaves a residual of 1e-5, as it does without terms."""
     gas = {"kind": "self_gravitating_gas", "sound_speed": 2, "viscosity": 0.3}
@@ -186,6 +189,7 @@ def test_the_budget_of_gas_closes_to_its_truncation_with_a_sponge_of_mass_and_mo
     assert abs(row["budget_residual"]) < 1e-5
 
 
+@pytest.mark.long
 def test_an_equation_without_a_budget_has_the_power_of_half_the_mean_squares(code):
     """d<u^2 + w^2>/2 dt of the terms alone, from the rates of the fields."""
     model = {"kind": "python", "path": code, "equation": "Heat"}
@@ -350,6 +354,7 @@ def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
     assert abs(rates["dye"]).max() < 1e-9  # 0.15^8, the series of D beyond the kept modes
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_every_layout_gives_the_same_flow():
     results = []
@@ -369,6 +374,7 @@ def test_every_layout_gives_the_same_flow():
         assert_allclose(one, four, atol=1e-12)
 
 
+@pytest.mark.long
 def test_gradients_by_the_numbers_of_terms_are_those_of_differences():
     """Of a drag and of modes at the end. Central differences with h = 1e-4 of numbers of order 1: h^2
     = 1e-8 relative, where rounding adds 1e-12 / h."""
@@ -472,6 +478,7 @@ def test_a_term_that_cannot_act_is_refused_in_a_line(case, override, message, tm
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_tracers_and_particles_stop_at_a_body_and_stay_with_it(tmp_path):
     """A ball that moves to the right through a fluid that moves upwards: particles outside follow
     the fluid, those inside the ball."""

@@ -169,6 +169,7 @@ WAVES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("integrator", ["rk4", tier("etdrk4", brief=False)])
 @pytest.mark.parametrize("name", [tier(n, brief=n in ("alfven", "mixed")) for n in WAVES])
 def test_waves_are_exact_at_any_dt(name, integrator):
@@ -219,6 +220,7 @@ def test_order_beside_nonlinear_terms(name, integrator, expected):
     assert order(errors)[0] == pytest.approx(expected, abs=0.25)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, tier(4, brief=False)])
 @pytest.mark.parametrize(
     "name", ["magneto-coriolis and whistlers", tier("inertia-gravity", brief=False)]
@@ -235,6 +237,7 @@ def test_every_number_of_devices_solves_the_same_waves(name, count):
         assert abs(one - other).max() < 1e-12 * abs(one).max()
 
 
+@pytest.mark.long
 def test_exact_waves_do_not_limit_dt():
     """The rate of a step is that of advection alone, with the fluctuating field but without B."""
     rates = {}
@@ -281,6 +284,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_an_own_equation_couples_its_fields(own):
     """One mode against the exponential of its matrix, in which (c, a) lets modes grow."""
     sim = simulation(own)
@@ -317,6 +321,7 @@ def test_a_wrong_matrix_is_refused(own, old, new, message):
         _ = simulation(own).state
 
 
+@pytest.mark.long
 def test_growth_that_dt_does_not_resolve_is_refused(own):
     with pytest.raises(UserError, match=r"time\.dt: modes grow linearly at up to"):
         simulation(own, "time.dt=20", "time.stop=40").check_start()
@@ -360,6 +365,7 @@ def number(name: str, key: str) -> float:
     return value[int(place)] if place else value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [tier(n, brief="whistlers" in n) for n in VARIED])
 def test_members_of_an_ensemble_are_the_runs_alone(name):
     """With the eigenvalues of equal damping alone, and without them in the ensemble: to a few ulp
@@ -381,6 +387,7 @@ def test_members_of_an_ensemble_are_the_runs_alone(name):
             assert abs(members.fields[n][i] - field).max() < 1e-13 * abs(field).max()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [tier(n, brief="whistlers" in n) for n in VARIED])
 def test_gradients_go_through_exact_waves(name):
     """By numbers of the model, and by the mean field, against central differences: their error is

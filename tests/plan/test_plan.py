@@ -286,6 +286,7 @@ def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted
 FACTOR = 1.5
 
 
+@pytest.mark.long
 def test_this_machine_is_measured_by_runs_that_can_start_on_few_points(monkeypatch):
     """The rate is that of some machine, between 0.1 GB/s and 10 TB/s."""
     monkeypatch.setattr(measured, "WHOLE", 0.0)

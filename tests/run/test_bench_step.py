@@ -53,6 +53,7 @@ def bench_step(tmp_path, *arguments):
     return done.stdout, json.loads(file.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_step_is_measured_with_its_parts(tmp_path):
     # Large enough for transforms to take longer than what they exchange, which at 8^3 is all of a

@@ -70,6 +70,7 @@ def assert_alike(run, reference):
     assert_allclose(spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.long
 def test_the_same_run_on_many_devices(one_device, tmp_path):
     run = tmp_path / "run"
     assert simulate(one_device.parent / "case.yaml", run, "devices.count=8") == 0
@@ -77,6 +78,7 @@ def test_the_same_run_on_many_devices(one_device, tmp_path):
     assert_alike(run, one_device)
 
 
+@pytest.mark.long
 def test_the_same_bits_on_any_number_of_threads(one_device, tmp_path):
     """Fields, diagnostics and spectra of a whole run on one device."""
     for threads in (1, 5):
@@ -112,6 +114,7 @@ def test_every_process_loads_what_the_first_one_compiled(one_device, two_process
         assert "cache hit for 'jit_advance" in log and "MISS for 'jit_advance" not in log
 
 
+@pytest.mark.long
 def test_the_same_run_on_two_processes(one_device, two_processes):
     run, shown = two_processes
     assert_alike(run, one_device)

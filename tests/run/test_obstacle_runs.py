@@ -44,6 +44,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_run_killed_in_the_street_continues_bit_for_bit(whole, tmp_path):
     config = whole / "case.yaml"
     run = tmp_path / "run"
@@ -61,6 +62,7 @@ def latest(run: Path) -> int:
     return int(committed(run / "checkpoints")[-1].name)
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("count", [slow(2), 4])
 def test_more_devices_agree_with_one(whole, tmp_path, count):

@@ -64,6 +64,7 @@ def interrupted(
     return code
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")]
 )
@@ -95,6 +96,7 @@ def test_a_stopped_run_continues_bit_for_bit(
     assert finished.seconds > state.seconds > 0  # those of both starts
 
 
+@pytest.mark.long
 def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsys):
     run = tmp_path / "run"
     with started("run", config, "--output", run, "output.checkpoints.every_steps=1000") as process:
@@ -122,6 +124,7 @@ def half(stopped, tmp_path) -> Path:
     return tmp_path / "half"
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("change", ["devices.count=4", slow("fft.backend=jaxdecomp")])
 def test_it_continues_on_other_devices_and_with_another_backend(half, undisturbed, change: str):

@@ -226,6 +226,7 @@ def build(x, y, z, amplitude):
 """
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
     """`simulator run ... --output 7 | head -1`, and afterwards `resume 7`."""
     monkeypatch.chdir(tmp_path)

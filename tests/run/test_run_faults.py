@@ -81,6 +81,7 @@ def shards(checkpoint: Path) -> list[Path]:
     return sorted((checkpoint / "shards").iterdir())
 
 
+@pytest.mark.long
 def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Path, run: Path):
     good, cut_off, flipped = committed(run / "checkpoints")
     cut(shards(cut_off)[0], 0.7)
@@ -313,6 +314,7 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
         first.kill()
 
 
+@pytest.mark.long
 def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
     """Its node was lost in the middle of a save, as it seemed for an hour; another start finished
     the run."""
@@ -390,6 +392,7 @@ def longer(place: Path) -> Path:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stages", [DIFFERENT, slow(REACHED)], ids=["some", "all"])
 def test_killed_in_stages_of_a_save(place: Path, longer: Path, stages: list[str]):
     """Several starts of one run, each killed in the next stage of the third save it comes to; then
@@ -434,6 +437,7 @@ def _kill_in_two_processes(place: Path, run: Path, stage: str, victim: int) -> N
     assert_blameless(run)
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_one_of_two_processes_is_killed(place: Path, longer: Path):
     """Continued by one process on as many devices, to the same end."""

@@ -33,6 +33,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_run_continues_between_exchanges_bit_for_bit(whole, tmp_path):
     config = whole / "case.yaml"
     assert simulate(config, tmp_path / "run", "time.max_steps=20") == 0
@@ -50,6 +51,7 @@ def test_two_processes_agree_with_one(whole, tmp_path):
     assert largest_difference(tmp_path / "run", whole / "run") < 1e-12
 
 
+@pytest.mark.long
 def test_snapshots_are_read_in_the_frame_of_their_time(whole, tmp_path, capsys):
     """The snapshot of step 10 is tilted: a run with `time: keep` goes on from it, others are
     refused; `analyze` finds its diagnostics again."""

@@ -21,6 +21,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_run_with_exact_waves_continues_bit_for_bit(whole, tmp_path):
     config = whole / "case.yaml"
     assert simulate(config, tmp_path / "run", "time.max_steps=3") == 0
@@ -28,11 +29,13 @@ def test_a_run_with_exact_waves_continues_bit_for_bit(whole, tmp_path):
     assert_same_end(tmp_path / "run", whole / "run")
 
 
+@pytest.mark.long
 def test_little_memory_changes_no_wave(whole, tmp_path):
     assert simulate(whole / "case.yaml", tmp_path / "run", "run.memory=low") == 0
     assert largest_difference(tmp_path / "run", whole / "run") < 1e-12
 
 
+@pytest.mark.long
 def test_single_precision_keeps_the_energy_of_waves(whole, tmp_path):
     """Eight steps of a few operations each: some ten units of round-off, 6e-8."""
     assert simulate(whole / "case.yaml", tmp_path / "run", "precision=single") == 0

@@ -72,6 +72,7 @@ def test_a_gif_holds_the_frames_pixel_by_pixel(folder):
     assert np.abs(one - other).mean() > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_movie_leaves_nothing_half_written_and_is_repeated(folder, number):
     """Killed when the second frame is there."""

@@ -56,6 +56,7 @@ def off(gradient, at, way, h: float = 1e-3) -> float:
     return abs(found / ((4 * central(h / 2) - central(h)) / 3) - 1)
 
 
+@pytest.mark.long
 def test_against_finite_differences(flow):
     """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a
     direction."""
@@ -100,6 +101,7 @@ def test_particles_are_refused(tmp_path):
         differentiate(own, energies(own), steps=1, dt=DT)
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("integrator", "devices"), [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)]
@@ -150,6 +152,7 @@ def test_particles(integrator: str, devices: int):
         assert many.temp_size_in_bytes - few.temp_size_in_bytes < 0.02 * few.temp_size_in_bytes
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_particles_that_crowd_on_a_device():
     """All particles meet in a plane of one of 2 devices, whose buffers grow as in a run: as on one
@@ -178,6 +181,7 @@ def waves_of(p, size: float = 1.0) -> jax.Array:
     return jnp.where(p.valid, jnp.cos(size * p.records["position"] + p.id).sum(0), 0).sum()
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("devices", "precision", "power"),
@@ -308,6 +312,7 @@ def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
     return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["[16, 16]", slow("[12, 12, 12]")])
 def test_by_the_arrays_of_a_closure(shape, tmp_path):
     """The same slopes on 1 and 4 devices, to round-off; central differences, extrapolated once,

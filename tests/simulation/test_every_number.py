@@ -385,6 +385,7 @@ def waves(simulation: Simulation, state: Any) -> Any:
 QUICK = ("python", "cosmological", "jeans_wave gas", "smagorinsky")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", slow_but(CASES, QUICK))
 def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path):
     """Central differences, extrapolated once: their error is of the order h^4 = 1e-12 of the loss,

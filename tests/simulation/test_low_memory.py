@@ -51,6 +51,7 @@ def after(s, steps=3):
     return np.asarray(s.fields["velocity"])
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("decomposition", ["auto", slow("pencil")])
 def test_low_and_fast_are_equal(decomposition):

@@ -67,6 +67,7 @@ def states(made):
     return moved(made)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", [pytest.param("slabs", marks=pytest.mark.slow), "pencils"])
 def test_all_layouts_agree(layout, made, states):
     """To some 20 roundings of a value in each of 5 steps."""

@@ -335,6 +335,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in found}
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     ("run", "layout"),

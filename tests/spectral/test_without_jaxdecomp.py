@@ -44,6 +44,7 @@ def test_asked_for_it_is_refused_in_a_line(command: str, python: str, tmp_path: 
     assert not output.exists()
 
 
+@pytest.mark.long
 def test_auto_leaves_it_out(python: str, tmp_path: Path):
     case = write_case(tmp_path)
     end = ["time.stop=0.05", "fft.backend=auto"]

@@ -43,6 +43,7 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
     return folders
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["double", slow("single")])
 def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys):
     """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of
@@ -85,6 +86,7 @@ sweep:
         ) == (0, 1)
 
 
+@pytest.mark.long
 def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(study):
     text = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49, 2]}}\n"
     sweep = study(text, BASE.replace("stop: 0.1", "stop: 200"))

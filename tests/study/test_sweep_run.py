@@ -35,6 +35,7 @@ FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1e49]}}\n"
 """It fails: its energy is not finite."""
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys):
     sweep = study(FAILING)
@@ -60,6 +61,7 @@ def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys
 LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{time.stop: 1e6}]}\n"
 
 
+@pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize("how", ["ctrl-c", slow("file")])
 def test_a_sweep_is_stopped_cleanly(study, capsys, how: str):

@@ -133,6 +133,7 @@ def test_baroclinic_waves_of_two_layers():
     assert abs(np.angle(after / before)) < 2e-4
 
 
+@pytest.mark.long
 def test_the_energy_of_two_layers_follows_from_their_fluxes():
     """Without shear, drag and damping energy is conserved to RK4's order."""
     drifts = []

@@ -106,6 +106,7 @@ def test_a_vortex_with_a_flow_along_its_axis_decays_as_its_mode(source, count: i
         assert_allclose(np.asarray(end.fields[name]), decayed * before, atol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ion_length", [pytest.param(0.0, marks=pytest.mark.slow), 0.2])
 @pytest.mark.parametrize("normal", ["x", pytest.param("z", marks=pytest.mark.slow)])
 def test_the_energy_budget_of_a_layer_closes(normal: str, ion_length: float):

@@ -421,6 +421,7 @@ def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int):
     assert_allclose(growth, 1, rtol=0, atol=0.1)
 
 
+@pytest.mark.long
 def test_the_velocities_of_a_start_are_those_of_its_displacements():
     """Of first and second order: dx/d tau, by starts a little earlier and later in supercomoving
     time."""
