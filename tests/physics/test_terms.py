@@ -347,6 +347,7 @@ def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
     start = {"kind": "random", "energy": 1e-30, "peak": 2}
     term = {"name": "layer", "kind": "viscosity", "coefficients": {"dye": "1/(1 + 0.3*cos(x))"}}
     simulation = flow(24, 8, 8, initial=start, model=model, terms=[term])
+    simulation.check_start()  # D is positive: at least 0.77
     x = simulation.transform.physical.coordinates()[0]
     values = jnp.broadcast_to(0.6 * jnp.sin(x), simulation.transform.physical.shape)
     state = simulation.state_from({"dye": values, "velocity": jnp.zeros((3, *values.shape))})

@@ -1,0 +1,211 @@
+"""Starts and steps do not know the units: in units of length and time that are smaller by a power
+of 4, every number of a state is multiplied by a power of 2."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flow_support import flow
+from numpy.testing import assert_allclose
+
+from simulator import Simulation
+from simulator.physics.models import State
+from simulator.simulation.advance import Until
+
+POWERS = {
+    "velocity": (1, -1),
+    "magnetic": (1, -1),
+    "momentum": (1, -1),
+    "buoyancy": (1, -2),
+    "position": (1, 0),
+    "displacement": (1, 0),
+    "mass": (3, 0),
+}
+"""Powers of length and time; densities, their square roots and scalars keep their unit."""
+SHAPE, BOX = (16, 12, 10), (6.0, 5.0, 4.0)
+OTHER = 2.0**8, 2.0**20
+
+
+def forced_flow(length: float, time: float) -> dict[str, Any]:
+    speed, diffusivity = length / time, 0.02 * length**2 / time
+    body = {"kind": "sphere", "center": [3 * length, 2 * length, 2 * length], "radius": length}
+    return {
+        "model": {
+            "kind": "navier_stokes",
+            "viscosity": diffusivity,
+            "hyperviscosity": {"order": 2, "coefficient": 1e-4 * length**4 / time},
+            "drag": {"coefficient": 0.1 / time, "below": 2.5 / length},
+            "rotation": [0, 0, 1 / time],
+            "subgrid": {"kind": "smagorinsky"},
+            "scalars": [{"name": "dye", "diffusivity": diffusivity}],
+        },
+        "initial": {
+            "kind": "random",
+            "peak": 2 / length,
+            "energy": 0.5 * speed**2,
+            "scalars": {"dye": {"peak": 2 / length}},
+        },
+        "forcing": [
+            {
+                "kind": "ornstein_uhlenbeck",
+                "rate": 0.1 * speed**2 / time,
+                "band": [1 / length, 2 / length],
+                "correlation_time": time,
+            },
+            {
+                "kind": "constant_power",
+                "rate": 0.2 * speed**2 / time,
+                "band": [2 / length, 3 / length],
+            },
+        ],
+        "terms": [
+            {
+                "name": "body",
+                "kind": "relax",
+                "target": {"velocity": "body"},
+                "relaxation_time": 0.05 * time,
+                "mask": {**body, "smoothing": length},
+            }
+        ],
+        "particles": [
+            {"name": "tracers", "kind": "tracer", "count": 20},
+            {"name": "drops", "kind": "inertial", "count": 20, "relaxation_time": 0.5 * time},
+        ],
+    }
+
+
+def stratified(length: float, time: float) -> dict[str, Any]:
+    diffusivity = 0.02 * length**2 / time
+    return {
+        "model": {
+            "kind": "boussinesq",
+            "viscosity": diffusivity,
+            "diffusivity": diffusivity / 2,
+            "stratification": 4 / time**2,
+            "rotation": [0, 1 / time, 2 / time],
+        },
+        "initial": {"kind": "random", "peak": 2 / length, "energy": 0.5 * (length / time) ** 2},
+        "time": {"waves": "exact"},
+    }
+
+
+def magnetic(length: float, time: float) -> dict[str, Any]:
+    diffusivity = 0.02 * length**2 / time
+    energy = 0.25 * (length / time) ** 2
+    return {
+        "model": {
+            "kind": "mhd",
+            "viscosity": diffusivity,
+            "resistivity": diffusivity / 2,
+            "ion_length": 0.1 * length,
+            "shear": -1 / time,
+        },
+        "initial": {
+            "kind": "random",
+            "peak": 2 / length,
+            "energy": energy,
+            "magnetic": {
+                "peak": 2 / length,
+                "energy": energy,
+                "mean_field": [0, 0, 0.5 * length / time],
+            },
+        },
+    }
+
+
+def gas(length: float, time: float) -> dict[str, Any]:
+    speed, diffusivity = length / time, 0.02 * length**2 / time
+    return {
+        "model": {
+            "kind": "self_gravitating_gas",
+            "sound_speed": 1.5 * speed,
+            "polytropic_exponent": 1.4,
+            "gravitational_constant": 0.05 / time**2,
+            "background_density": 1.0,
+            "viscosity": diffusivity,
+            "bulk_viscosity": diffusivity,
+            "external_acceleration": [0.1 * speed / time, 0, 0],
+        },
+        "initial": {"kind": "random", "peak": 2 / length, "energy": 0.1 * speed**2},
+        "forcing": {
+            "kind": "ornstein_uhlenbeck",
+            "rate": 0.05 * speed**2 / time,
+            "band": [1 / length, 2 / length],
+            "correlation_time": time,
+            "solenoidal_weight": 0.6,
+        },
+    }
+
+
+def waves(length: float, time: float) -> dict[str, Any]:
+    return {
+        "model": {
+            "kind": "schrodinger_poisson",
+            "hbar_over_m": 0.3 * length**2 / time,
+            "gravitational_constant": 0.2 / time**2,
+        },
+        "initial": {"kind": "soliton", "core_radius": length},
+    }
+
+
+def matter(length: float, time: float) -> dict[str, Any]:
+    """The cosmological amplitude of P(k) = A k^n is a length^(3 + n)."""
+    return {
+        "model": {
+            "kind": "composite",
+            "gravitational_constant": 0.25 / time**2,
+            "cosmology": {"start": 0.05, "matter": 0.3, "hubble": 2 / time},
+            "components": [
+                {"kind": "particles", "name": "dark", "count": 560},
+                {"kind": "schrodinger_poisson", "hbar_over_m": 0.02 * length**2 / time},
+            ],
+        },
+        "initial": {
+            "kind": "composite",
+            "components": {
+                "dark": {"kind": "cosmological", "amplitude": 5 * length, "index": -2},
+                "waves": {"kind": "cosmological", "amplitude": length, "index": -2, "seed": 2},
+            },
+        },
+    }
+
+
+CASES = (forced_flow, stratified, magnetic, gas, waves, matter)
+
+
+def in_units(case: Callable[[float, float], dict[str, Any]], length: float, time: float):
+    blocks = case(length, time)
+    marching = {"stop": 10.0 * time, "cfl": 0.4, "max_dt": 0.2 * time, **blocks.pop("time", {})}
+    box = [length * extent for extent in BOX]
+    return flow(*SHAPE, **blocks, grid={"box": box}, time=marching)
+
+
+def numbers(simulation: Simulation, state: State) -> dict[str, np.ndarray]:
+    """All numbers of a state by name; particles in the order of their identities."""
+    found = {name: np.asarray(field) for name, field in state.fields.items()}
+    for name, species in state.particles.items():
+        valid = np.asarray(species.valid)
+        order = np.argsort(np.asarray(species.id)[valid])
+        for record, values in species.records.items():
+            found[f"{name} {record}"] = np.asarray(values)[..., valid][..., order]
+    return {**found, "dt": np.asarray(state.dt)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_start_and_steps_have_dimensions(case):
+    length, time = OTHER
+    plain, other = in_units(case, 1.0, 1.0), in_units(case, length, time)
+    three = Until(np.float64(np.inf), np.float64(np.inf), np.int64(3))
+    for moved in (False, True):
+        expected, found = (
+            numbers(run, run.advance(run.state, three) if moved else run.state)
+            for run in (plain, other)
+        )
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            quantity = name.split()[-1].removeprefix("start_")
+            of_length, of_time = (0, 1) if name == "dt" else POWERS.get(quantity, (0, 0))
+            scaled = found[name] / (length**of_length * time**of_time)
+            close = 1e-12 * np.abs(values).max()
+            assert_allclose(scaled, values, rtol=0, atol=close, err_msg=name)
