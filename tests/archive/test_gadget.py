@@ -182,3 +182,14 @@ def test_numbers_of_a_header_that_cannot_be_are_refused(written, tmp_path, name,
         file["Header"].attrs[name] = signed
     with pytest.raises(UserError, match=f"{name} in Header is .*; numbers from 0 to .* are needed"):
         GadgetParticles(str(path), 1, numbered=False)
+
+
+def test_a_record_of_another_shape_is_refused_when_a_file_is_opened(written, tmp_path):
+    path = tmp_path / "wrong.hdf5"
+    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
+    with h5py.File(path, "a") as file:
+        values = file["PartType1/Velocities"][:-1]
+        del file["PartType1/Velocities"]
+        file["PartType1/Velocities"] = values
+    with pytest.raises(UserError, match=r"PartType1/Velocities has the shape \(511, 3\)"):
+        GadgetParticles(str(path), 1, numbered=False)

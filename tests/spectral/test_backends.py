@@ -234,3 +234,11 @@ def test_what_does_not_work_is_refused():
         measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
     with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
         make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)
+    for option, words in (
+        ({"exchange": "single"}, r"^fft\.exchange: jaxdecomp sends full numbers"),
+        ({"kernels": "native"}, r"^fft\.kernels: jaxdecomp has no native kernels"),
+        ({"members": 2}, r"^fft\.backend: jaxdecomp lays no ensemble over devices"),
+        ({"sequential": True}, r"^jaxdecomp transforms all components together"),
+    ):
+        with pytest.raises(UserError, match=words):
+            make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", **option)

@@ -186,6 +186,25 @@ def test_agrees_with_whole_transforms(case: Case):
     assert error(found.means["x"], x.mean()) < tolerance
 
 
+@pytest.mark.parametrize("shape", [(4, 2, 2), (2, 4, 2), (2, 2, 4), (2, 1, 4)])
+@pytest.mark.parametrize("plan", ["z_xy", "zx_y"])
+def test_stored_values_on_axes_of_few_points(shape: tuple[int, int, int], plan: str):
+    """Each block takes those of its points, also where several axes have as many points."""
+    t = make_transform(Grid(shape), jax.devices()[:1], decomposition=plan, block=1, kernels="xla")
+    stored = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+    ones = t.forward(jnp.ones(shape))
+
+    def product(values, at, parameters):
+        return Local(
+            {}, {}, {"r": values["a"] * values["c"] * (1 + at.x) * (2 + at.y) * (3 + at.z)}
+        )
+
+    found = t.evaluate({"a": ones}, product, (), (), {"c": jnp.asarray(stored)})
+    x, y, z = (np.arange(n) * 2 * np.pi / n for n in shape)
+    weights = (1 + x)[:, None, None] * (2 + y)[:, None] * (3 + z)
+    assert found.means["r"] == pytest.approx((stored * weights).mean(), rel=1e-12)
+
+
 def test_nothing_to_evaluate_is_refused():
     for case in filter(lambda case: case.works, (Case(), Case(("jaxdecomp", "slab")))):
         with pytest.raises(ValueError, match="at least one input field"):

@@ -6,11 +6,12 @@ from functools import cache
 
 import gravity_cases as cases
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import measured
 from gravity_cases import GAS, WAVE, by_id, coefficient, source, stepped
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
 from tiers import slow
@@ -24,6 +25,7 @@ from simulator.physics.initial.linear_power import (
 )
 from simulator.physics.models import State, outputs
 from simulator.physics.models.cosmology import Background, CosmologySettings, expansion
+from simulator.physics.models.observables.matter import continued
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid
 
@@ -150,6 +152,27 @@ def test_both_growth_factors_against_an_independent_integration():
         first, _, second, _ = found(math.log(a))
         assert abs(ours.grown(a).first / first - 1) < 1e-10
         assert abs(ours.grown(a).second / second - 1) < 1e-10
+
+
+def test_the_work_of_the_expansion_is_integrated_as_a_parabola():
+    """The integral of s = 3 a^2 - 2 a + 1 is a^3 - a^2 + a; the first step, which has two values of
+    s, follows the trapezoid rule; kicks at one time change nothing."""
+
+    def slope(a: float) -> float:
+        return 3 * a**2 - 2 * a + 1
+
+    def whole(a: float) -> float:
+        return a**3 - a**2 + a
+
+    a0, a1, a2 = 0.2, 0.25, 0.4
+    carried = jnp.array([whole(a1), a1, slope(a1), a0, slope(a0)])
+    moved = continued(carried, jnp.float64(a2), jnp.float64(slope(a2)))
+    assert_allclose(moved, [whole(a2), a2, slope(a2), a1, slope(a1)], rtol=1e-14)
+    first = jnp.array([0.0, a1, slope(a1), a1, slope(a1)])
+    begun = continued(first, jnp.float64(a2), jnp.float64(slope(a2)))
+    assert begun[0] == pytest.approx((a2 - a1) * (slope(a1) + slope(a2)) / 2, rel=1e-14)
+    again = continued(moved, jnp.float64(a2 * (1 + 1e-12)), jnp.float64(7))
+    assert_array_equal(again, moved)
 
 
 @pytest.mark.smoke
