@@ -1,5 +1,5 @@
-"""Starts and steps do not know the units: in units of length and time that are smaller by a power
-of 4, every number of a state is multiplied by a power of 2."""
+"""Starts and steps do not know the units: in units of length, time and density that are smaller by
+a power of 4, every number of a state is multiplied by a power of 2."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,20 +14,23 @@ from simulator.physics.models import State
 from simulator.simulation.advance import Until
 
 POWERS = {
-    "velocity": (1, -1),
-    "magnetic": (1, -1),
-    "momentum": (1, -1),
-    "buoyancy": (1, -2),
-    "position": (1, 0),
-    "displacement": (1, 0),
-    "mass": (3, 0),
+    "velocity": (1, -1, 0),
+    "magnetic": (1, -1, 0),
+    "buoyancy": (1, -2, 0),
+    "position": (1, 0, 0),
+    "displacement": (1, 0, 0),
+    "mass": (3, 0, 1),
+    "density": (0, 0, 1),
+    "momentum": (1, -1, 1),
+    "psi": (0, 0, 0.5),
+    "dt": (0, 1, 0),
 }
-"""Powers of length and time; densities, their square roots and scalars keep their unit."""
+"""Powers of length, time and density; scalars have no unit."""
 SHAPE, BOX = (16, 12, 10), (6.0, 5.0, 4.0)
-OTHER = 2.0**8, 2.0**20
+OTHER = 2.0**8, 2.0**20, 2.0**6
 
 
-def forced_flow(length: float, time: float) -> dict[str, Any]:
+def forced_flow(length: float, time: float, density: float) -> dict[str, Any]:
     speed, diffusivity = length / time, 0.02 * length**2 / time
     body = {"kind": "sphere", "center": [3 * length, 2 * length, 2 * length], "radius": length}
     return {
@@ -75,7 +78,7 @@ def forced_flow(length: float, time: float) -> dict[str, Any]:
     }
 
 
-def stratified(length: float, time: float) -> dict[str, Any]:
+def stratified(length: float, time: float, density: float) -> dict[str, Any]:
     diffusivity = 0.02 * length**2 / time
     return {
         "model": {
@@ -90,7 +93,7 @@ def stratified(length: float, time: float) -> dict[str, Any]:
     }
 
 
-def magnetic(length: float, time: float) -> dict[str, Any]:
+def magnetic(length: float, time: float, density: float) -> dict[str, Any]:
     diffusivity = 0.02 * length**2 / time
     energy = 0.25 * (length / time) ** 2
     return {
@@ -114,15 +117,15 @@ def magnetic(length: float, time: float) -> dict[str, Any]:
     }
 
 
-def gas(length: float, time: float) -> dict[str, Any]:
+def gas(length: float, time: float, density: float) -> dict[str, Any]:
     speed, diffusivity = length / time, 0.02 * length**2 / time
     return {
         "model": {
             "kind": "self_gravitating_gas",
             "sound_speed": 1.5 * speed,
             "polytropic_exponent": 1.4,
-            "gravitational_constant": 0.05 / time**2,
-            "background_density": 1.0,
+            "gravitational_constant": 0.05 / (density * time**2),
+            "background_density": density,
             "viscosity": diffusivity,
             "bulk_viscosity": diffusivity,
             "external_acceleration": [0.1 * speed / time, 0, 0],
@@ -138,23 +141,23 @@ def gas(length: float, time: float) -> dict[str, Any]:
     }
 
 
-def waves(length: float, time: float) -> dict[str, Any]:
+def waves(length: float, time: float, density: float) -> dict[str, Any]:
     return {
         "model": {
             "kind": "schrodinger_poisson",
             "hbar_over_m": 0.3 * length**2 / time,
-            "gravitational_constant": 0.2 / time**2,
+            "gravitational_constant": 0.2 / (density * time**2),
         },
         "initial": {"kind": "soliton", "core_radius": length},
     }
 
 
-def matter(length: float, time: float) -> dict[str, Any]:
+def matter(length: float, time: float, density: float) -> dict[str, Any]:
     """The cosmological amplitude of P(k) = A k^n is a length^(3 + n)."""
     return {
         "model": {
             "kind": "composite",
-            "gravitational_constant": 0.25 / time**2,
+            "gravitational_constant": 0.25 / (density * time**2),
             "cosmology": {"start": 0.05, "matter": 0.3, "hubble": 2 / time},
             "components": [
                 {"kind": "particles", "name": "dark", "count": 560},
@@ -174,8 +177,9 @@ def matter(length: float, time: float) -> dict[str, Any]:
 CASES = (forced_flow, stratified, magnetic, gas, waves, matter)
 
 
-def in_units(case: Callable[[float, float], dict[str, Any]], length: float, time: float):
-    blocks = case(length, time)
+def in_units(case: Callable[..., dict[str, Any]], *units: float):
+    length, time, _ = units
+    blocks = case(*units)
     marching = {"stop": 10.0 * time, "cfl": 0.4, "max_dt": 0.2 * time, **blocks.pop("time", {})}
     box = [length * extent for extent in BOX]
     return flow(*SHAPE, **blocks, grid={"box": box}, time=marching)
@@ -194,8 +198,7 @@ def numbers(simulation: Simulation, state: State) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_start_and_steps_have_dimensions(case):
-    length, time = OTHER
-    plain, other = in_units(case, 1.0, 1.0), in_units(case, length, time)
+    plain, other = in_units(case, 1.0, 1.0, 1.0), in_units(case, *OTHER)
     three = Until(np.float64(np.inf), np.float64(np.inf), np.int64(3))
     for moved in (False, True):
         expected, found = (
@@ -204,8 +207,8 @@ def test_a_start_and_steps_have_dimensions(case):
         )
         assert found.keys() == expected.keys()
         for name, values in expected.items():
-            quantity = name.split()[-1].removeprefix("start_")
-            of_length, of_time = (0, 1) if name == "dt" else POWERS.get(quantity, (0, 0))
-            scaled = found[name] / (length**of_length * time**of_time)
+            quantity = next((q for q in POWERS if name.endswith(q)), None)
+            powers = POWERS[quantity] if quantity else (0, 0, 0)
+            scaled = found[name] / np.prod(np.power(OTHER, powers))
             close = 1e-12 * np.abs(values).max()
             assert_allclose(scaled, values, rtol=0, atol=close, err_msg=name)
