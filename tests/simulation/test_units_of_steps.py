@@ -196,6 +196,7 @@ def numbers(simulation: Simulation, state: State) -> dict[str, np.ndarray]:
     return {**found, "dt": np.asarray(state.dt)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_start_and_steps_have_dimensions(case):
     plain, other = in_units(case, 1.0, 1.0, 1.0), in_units(case, *OTHER)
