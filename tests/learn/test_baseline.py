@@ -72,6 +72,7 @@ def test_the_baseline_of_a_data_set(computed: Sweep, capsys):
     """The step of a coarse grid is so small that its error is that of the grid, whatever the
     integrator; the data set's own grid has no error but that of the step, which is smaller than the
     distance to the finer grid; the command continues from its trials, and adds points."""
+    assert main(["dataset", "study.yaml"]) == 0  # knows the distance to the finer grid
     line = ["baseline", "study.yaml", "--runs", "1"]
     assert main(line) == 0
     capsys.readouterr()
