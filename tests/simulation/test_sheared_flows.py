@@ -20,6 +20,8 @@ from simulator.measure import KINDS
 from simulator.measure.kind import Unsupported, measurement
 from simulator.physics.models import State
 from simulator.simulation.steps import in_next_frame
+from simulator.spectral import Grid, make_transform
+from simulator.spectral.sheared import LARGEST_TILT, ShearedLayout
 
 MODEL = {
     "kind": "mhd",
@@ -49,6 +51,16 @@ def moved(made: Simulation, dt: float = 0.02, steps: int = 5):
     for _ in range(steps):
         states.append(step(states[-1], dt))
     return states
+
+
+def test_no_wavenumber_is_beyond_the_reach_of_its_axis():
+    """At the largest tilt the reach is that of a mode."""
+    rest = make_transform(Grid((10, 12, 8), (3.0, 2.0, 1.5)), jax.devices()[:1]).layout
+    layout = ShearedLayout.of(rest, LARGEST_TILT)
+    mask = np.broadcast_to(np.asarray(layout.mask), layout.shape)
+    for axis, k in zip("xyz", layout.wavenumbers(), strict=True):
+        largest = np.abs(np.broadcast_to(np.asarray(k), layout.shape)[mask]).max()
+        assert layout.reach(axis) == pytest.approx(largest, rel=1e-14)
 
 
 LAYOUTS = {
