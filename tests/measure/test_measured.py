@@ -228,6 +228,16 @@ def test_gradient_moments():
     assert "kolmogorov_scale" not in columns
 
 
+def test_a_parallel_flow_has_no_longitudinal_gradients():
+    """Round-off along the flow, some 1e-16 of the velocity, is no gradient."""
+    simulation = flow(12, 12, 12, initial={"kind": "taylor_green"}, viscosity=0.0)
+    y = np.arange(12) * 2 * np.pi / 12
+    noise = 1e-16 * np.random.default_rng(0).standard_normal((3, 12, 12, 12))
+    velocity = np.stack([np.sin(y)[:, None] + np.zeros((12, 12, 12)), *np.zeros((2, 12, 12, 12))])
+    columns = measured(simulation, simulation.state_from({"velocity": velocity + noise}))
+    assert np.isnan([columns["gradient_skewness"], columns["gradient_flatness"]]).all()
+
+
 def test_default_separations():
     found = default_separations(Grid((64, 64, 64)))
     h = 2 * np.pi / 64

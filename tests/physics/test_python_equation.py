@@ -90,6 +90,8 @@ REFUSED = [
         "own.py: Burgers: is not an equation; derive the class",
     ),
     ('evolved = ("u",)', "evolved = ()", "own.py: Burgers: names no field; give it e.g."),
+    ('evolved = ("u",)', 'evolved = ("u")', "own.py: Burgers: evolved is a tuple of names or"),
+    ('evolved = ("u",)', "evolved = 1", "own.py: Burgers: evolved is a tuple of names or Fields"),
     ('evolved = ("u",)', 'evolved = ("time",)', "own.py: Burgers: 'time' cannot name a field"),
     (
         '("u",)',

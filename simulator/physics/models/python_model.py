@@ -112,12 +112,9 @@ def _check_declaration(kind: object, path: Path, name: str) -> None:
         raise UserError(
             f"{where}: is not an equation; derive the class from simulator.equations.Equation"
         )
-    try:
-        fields = declared(kind)
-    except TypeError:
-        raise UserError(
-            f'{where}: evolved is a tuple of names or Fields, e.g. evolved = ("u",)'
-        ) from None
+    if not isinstance(kind.evolved, tuple | list):  # a text would be a field for each letter
+        raise UserError(f'{where}: evolved is a tuple of names or Fields, e.g. evolved = ("u",)')
+    fields = declared(kind)
     if not fields:
         raise UserError(f'{where}: names no field; give it e.g. evolved = ("u",)')
     names = [field.name for field in fields]
