@@ -62,9 +62,9 @@ def in_units(kind: str, length: float, time: float) -> Simulation:
 
 CLOSE = 1e-12
 """Powers of two scale floating-point numbers exactly, but for roots and exponentials."""
-LENGTH, TIME = 4, 60
+LENGTH, TIME = 5, 61
 """The other units are smaller by 2^LENGTH and 2^TIME: a factor 2^(LENGTH a + TIME b) says what the
-powers a and b are, |a| <= 7."""
+powers a and b are, |a| <= 6; odd numbers, so that halves are none."""
 
 
 def series_of(kind: str) -> tuple[str, ...]:
