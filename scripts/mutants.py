@@ -247,8 +247,9 @@ def judged(number: int, seed: int, jobs: int) -> None:
         tests = []
         total = 0.0
         known = lines.get(file, {})
-        # The tests that execute the line, those of their files, then those that execute its module:
-        # a cached result and a line that is executed at import belong to the first test only.
+        # The tests that execute the line, those of their files, then those of the files that execute
+        # its module: a cached result and a line that is executed at import belong to the first test
+        # only.
         by_line = known.get(line, set())
         by_file = {test.partition("::")[0] for test in by_line}
 
@@ -262,7 +263,9 @@ def judged(number: int, seed: int, jobs: int) -> None:
                 spent.get(test, 0.0),
             )
 
-        for test in sorted(set().union(*known.values()), key=distance):
+        files = {test.partition("::")[0] for test in set().union(*known.values())}
+        candidates = [test for test in spent if test.partition("::")[0] in files]
+        for test in sorted(candidates, key=distance):
             tests.append(test)
             if (total := total + spent.get(test, 0.0)) > MOST_SECONDS:
                 break
