@@ -70,6 +70,19 @@ def test_waves_alone_are_the_single_model():
     )
 
 
+def test_the_slope_of_the_energy_of_waves_in_an_expanding_box():
+    """By the scale factor, while no matter moves, against central differences of the energy."""
+    waves = "kind: schrodinger_poisson, hbar_over_m: 0.8, self_interaction: 0.2"
+    starts = f"{{waves: {{kind: python, path: {cases.fields(LUMPS)}, function: build}}}}"
+    cosmology = "model.cosmology={start: 0.5, matter: 1.0, hubble: 1.0}"
+    run = both(f"model.components=[{{{waves}}}]", f"initial.components={starts}", cosmology)
+    model, fields = run.model, outputs.contents(run.model, run.state)
+    times = [model.background.time_of(a) for a in (0.599, 0.6, 0.601)]
+    before, _, after = (outputs.diagnostics(model, fields, t)["energy"] for t in times)
+    slope = model.energy_slope(model.moment(fields, times[1]), times[1])
+    assert float(slope) == pytest.approx(float(after - before) / 0.002, rel=1e-4)
+
+
 @pytest.mark.slow
 def test_gas_alone_follows_the_single_model():
     """Against rk4 with a fine step: an error of order 2, the splitting's."""
