@@ -47,7 +47,13 @@ def test_a_folder_that_cannot_be_synchronized_after_its_commit_is_named(tmp_path
 
 def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_path):
     gate = threading.Event()
-    writer = Writer(ALONE, hook=lambda stage: gate.wait(20) if stage == "folder made" else None)
+    opened = []
+
+    def hook(stage):
+        if stage == "folder made":
+            opened.append(gate.wait(20))
+
+    writer = Writer(ALONE, hook=hook)
     array = jnp.arange(24.0).reshape(2, 3, 4)
     writer.submit(tmp_path, 1, [Dataset("p", array, grid(2, 3, 4))], {"time": 0.5})
     assert writer.busy and writer.outstanding
@@ -59,6 +65,7 @@ def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_pat
     while folder is None:
         folder = writer.poll()
         time.sleep(0.001)
+    assert opened == [True]  # nobody has waited for the disk
     assert folder == tmp_path / "00000001" and not writer.outstanding
     assert_array_equal(open_snapshot(folder)["p"][...], np.arange(24.0).reshape(2, 3, 4))
     writer.close()
