@@ -107,6 +107,10 @@ def test_the_largest_number_of_devices_is_a_multiple_of_the_processes():
     request = Request(CUBE, np.float64, "custom_partitioning", "slab", "auto", "auto", "full")
     assert request.most(5) == 5 and request.most(5, processes=2) == 4
     assert request.most(100) == 22 and request.most(1, processes=2) is None
+    # Two devices do not make this mesh, but six do.
+    meshed = Request(CUBE, np.float64, "custom_partitioning", "auto", (3, 2), "auto", "full")
+    assert meshed.most(8, processes=2) == 6
+    meshed.check("auto", 8, processes=2)
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
