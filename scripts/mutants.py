@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("physics", "spectral", "archive")
 FOLDER = Path(os.environ.get("MUTANTS", ROOT / "outputs/mutants"))
 MOST_SECONDS = 240
-"""Limit for the tests of one mutant. Those in files named after the module run first, then those of
-its room."""
+"""Limit for the tests of one mutant. Those that execute its line run first, then those of files that
+are named after the module, then those of its room."""
 
 SWAPS = {
     ast.Add: ast.Sub,
@@ -187,6 +187,10 @@ def seconds() -> dict[str, float]:
     return spent
 
 
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
 def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> str:
     """The first failing test, or another reason why the mutant is killed; empty if the mutant
     survives."""
@@ -251,20 +255,19 @@ def judged(number: int, seed: int, jobs: int) -> None:
         # its module: a cached result and a line that is executed at import belong to the first test
         # only.
         by_line = known.get(line, set())
-        by_file = {test.partition("::")[0] for test in by_line}
+        by_file = set(map(file_of, by_line))
 
         def distance(test: str) -> tuple[bool, bool, bool, bool, float]:
-            file = test.partition("::")[0]
             return (
                 test not in by_line,
-                file not in by_file,
-                path.stem not in file,
-                path.relative_to(ROOT).parts[1] not in file,
+                file_of(test) not in by_file,
+                path.stem not in file_of(test),
+                path.relative_to(ROOT).parts[1] not in file_of(test),
                 spent.get(test, 0.0),
             )
 
-        files = {test.partition("::")[0] for test in set().union(*known.values())}
-        candidates = [test for test in spent if test.partition("::")[0] in files]
+        files = set(map(file_of, set().union(*known.values())))
+        candidates = [test for test in spent if file_of(test) in files]
         for test in sorted(candidates, key=distance):
             tests.append(test)
             if (total := total + spent.get(test, 0.0)) > MOST_SECONDS:
