@@ -10,8 +10,11 @@ step of every model in both precisions, compared with the planned memory and tim
 the largest grid that fits; a profile."""
 
 import argparse
+import gzip
+import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -28,6 +31,7 @@ MODELS = {
     "schrodinger_poisson": "fuzzy_dark_matter_box",
     "composite": "gas_and_waves",
 }
+JAX_NOTE = re.compile("-+$|For simplicity, JAX has removed its internal frames")
 LONGEST = 570
 """Seconds after which a part is killed."""
 MACHINE = """
@@ -50,7 +54,6 @@ run, state = simulation.compiled_loop(), simulation.state
 state = jax.block_until_ready(run(state, Until(np.float64(np.inf), np.float64(np.inf), np.int64(3))))
 with jax.profiler.trace(sys.argv[2]):
     jax.block_until_ready(run(state, Until(np.float64(np.inf), np.float64(np.inf), np.int64(3))))
-print("{}")
 """
 
 
@@ -100,6 +103,8 @@ def main() -> int:
         beside.write_text(json.dumps(found, indent=1))
         beside.replace(book)
         (args.output / "gpu_day.md").write_text(page(found, sides, args.platform))
+        if part.name == "machine" and result["code"]:
+            return 1  # nothing else would work, and the machine is lent by the minute
     else:
         print(f"all {len(parts)} parts are done: {args.output / 'gpu_day.md'}")
     return 0
@@ -109,68 +114,44 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
     """All parts, the most important first, because time may run out."""
     simulator = [sys.executable, "-m", "simulator"]
     platform = f"devices.platform={args.platform}"
-    gpu = ["--gpu"] if args.platform == "gpu" else []
     yield Part("machine", [sys.executable, "-c", MACHINE])
-    if gpu:
-        yield Part("tests", [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *gpu])
-    for side in sides:
-        for model, name in MODELS.items():
-            for precision in ("double", "single"):
-                given = [
-                    config(name),
-                    platform,
-                    f"grid.shape={side},{side},{side}",
-                    f"precision={precision}",
-                ]
-                file = args.output.resolve() / f"step-{model}-{side}-{precision}.json"
-                bench = [
-                    "bench",
-                    "step",
-                    *given,
-                    "--devices",
-                    "1",
-                    "--seconds",
-                    str(args.seconds),
-                    "--json",
-                    str(file),
-                ]
-                yield Part(f"step {model} {side} {precision}", [*simulator, *bench], file)
-                yield Part(
-                    f"plan {model} {side} {precision}",
-                    [*simulator, "plan", *given, "--devices", "1", "--json"],
-                )
-    for side in sides:
-        for precision in ("double", "single"):
-            file = args.output.resolve() / f"fft-{side}-{precision}.json"
-            shape = [
-                "--shape",
-                f"{side},{side},{side}",
-                "--precision",
-                precision,
-                "--platform",
-                args.platform,
-            ]
-            bench = [
-                sys.executable,
-                str(ROOT / "scripts" / "bench_fft.py"),
-                *shape,
-                "--devices",
-                "1",
-            ]
-            wanted = ["--seconds", str(args.seconds), "--json", str(file)]
-            yield Part(f"transforms {side} {precision}", [*bench, *wanted], file)
+    if args.platform == "gpu":
+        tests = str(ROOT / "tests" / "simulation" / "test_on_gpu.py")
+        yield Part("tests", [sys.executable, "-m", "pytest", "-q", "--gpu", tests])
+    runs = list(itertools.product(sides, MODELS.items(), ("double", "single")))
+    for side, (model, name), precision in runs:
+        file = args.output.resolve() / f"step-{model}-{side}-{precision}.json"
+        given = step_of(name, side, precision, platform)
+        measured = ["--seconds", str(args.seconds), "--json", str(file)]
+        yield Part(
+            f"step {model} {side} {precision}", [*simulator, "bench", "step", *given, *measured], file
+        )
+    trace = str(args.output.resolve() / "profile")
+    shape = ",".join([str(max(sides))] * 3)
+    yield Part(
+        "profile",
+        [sys.executable, "-c", PROFILE, config("taylor_green"), trace, platform, f"grid.shape={shape}"],
+    )
+    for side, precision in itertools.product(sides, ("double", "single")):
+        file = args.output.resolve() / f"fft-{side}-{precision}.json"
+        bench = [sys.executable, str(ROOT / "scripts" / "bench_fft.py")]
+        bench += ["--shape", f"{side},{side},{side}", "--precision", precision]
+        bench += ["--platform", args.platform, "--devices", "1"]
+        bench += ["--seconds", str(args.seconds), "--json", str(file)]
+        yield Part(f"transforms {side} {precision}", bench, file)
+    for side, (model, name), precision in runs:
+        given = step_of(name, side, precision, platform)
+        yield Part(f"plan {model} {side} {precision}", [*simulator, "plan", *given, "--json"])
     yield Part(
         "largest",
         [sys.executable, str(Path(__file__).resolve()), "--largest", platform, str(max(sides))],
     )
-    trace = str(args.output.resolve() / "profile")
-    given = [
-        config("taylor_green"),
-        trace,
-        platform,
-        f"grid.shape={','.join([str(min(sides))] * 3)}",
-    ]
-    yield Part("profile", [sys.executable, "-c", PROFILE, *given])
+
+
+def step_of(name: str, side: int, precision: str, platform: str) -> list[str]:
+    """The arguments that describe a case on one device."""
+    shape = f"grid.shape={side},{side},{side}"
+    return [config(name), platform, shape, f"precision={precision}", "--devices", "1"]
 
 
 def config(name: str) -> str:
@@ -198,13 +179,43 @@ def run(part: Part, tries: int) -> dict[str, Any]:
     result: dict[str, Any] = {"code": code, "tries": tries + 1, "seconds": time.monotonic() - began}
     result["done"] = code == 0 or tries >= 1
     if code:
-        result["error"] = (error or output).strip().splitlines()[-1:] or ["no message"]
-        result["error"] = result["error"][0]
+        lines = [line for line in (error or output).strip().splitlines() if not JAX_NOTE.match(line)]
+        result["error"] = lines[-1] if lines else "no message"
+        result["log"] = lines[-40:]
+    elif part.name == "profile":
+        result["found"] = slowest_kernels(Path(part.command[4]))
     elif part.result is not None:
         result["found"] = json.loads(part.result.read_text())
     else:
         result["found"] = _json(output)
     return result
+
+
+def slowest_kernels(folder: Path) -> list[dict[str, Any]]:
+    """The kernels that take longest, with their share of the time and their number, from the trace
+    that JAX wrote into `folder`."""
+    trace = max(folder.rglob("*.trace.json.gz"), key=lambda file: file.stat().st_mtime)
+    with gzip.open(trace) as file:
+        events = json.load(file)["traceEvents"]
+    named = [e for e in events if e.get("name") in ("process_name", "thread_name")]
+    on_device = {e["pid"] for e in named if e["args"]["name"].startswith("/device:")}
+    streams = {
+        (e["pid"], e["tid"])
+        for e in named
+        if e["pid"] in on_device and e["args"]["name"].startswith("Stream")
+    }
+    times: dict[str, list[float]] = {}
+    for event in events:
+        if event.get("ph") != "X" or event["name"].startswith("$"):
+            continue
+        if not on_device or (event["pid"], event["tid"]) in streams:
+            times.setdefault(event["name"], []).append(event["dur"] / 1000)
+    total = sum(map(sum, times.values()))
+    first = sorted(times, key=lambda name: -sum(times[name]))[:30]
+    return [
+        {"kernel": name, "calls": len(times[name]), "ms": sum(times[name]), "share": sum(times[name]) / total}
+        for name in first
+    ]
 
 
 def _json(output: str) -> Any:
@@ -331,10 +342,12 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
             "",
             f"Largest grid of `taylor_green`: planned {shapes['planned']}, a step was taken on {shapes['ran']}.",
         ]
-    if of("profile") is not None:
+    if kernels := of("profile"):
+        lines += ["", "The slowest kernels of three steps of `taylor_green`, from the trace in `profile/`:"]
+        lines += ["", "| kernel | calls | time | share |", "| --- | --- | --- | --- |"]
         lines += [
-            "",
-            "`profile/` beside this page holds a trace of three steps (TensorBoard, Perfetto).",
+            f"| `{k['kernel'][:80]}` | {k['calls']} | {k['ms']:.2f} ms | {100 * k['share']:.1f} % |"
+            for k in kernels
         ]
     return "\n".join(lines) + "\n"
 
