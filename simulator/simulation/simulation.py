@@ -141,10 +141,11 @@ class Simulation:
     def start(self) -> State:
         """The initial condition as a state. Raises UserError if it cannot be built."""
         warn = self.report if self.cluster.is_first else lambda line: None
-        state = jax.jit(self.begin)(
-            initial_state.initial_fields(self.config, self.model, self.inputs, warn)
-        )
-        return self._completed(initial_state.with_particles(self.config, state, self.swarm))
+        # Arrays that name no device belong to this simulation's, not to a GPU that is there, too.
+        with jax.default_device(self.cluster.local_devices[0]):
+            fields = initial_state.initial_fields(self.config, self.model, self.inputs, warn)
+            state = jax.jit(self.begin)(fields)
+            return self._completed(initial_state.with_particles(self.config, state, self.swarm))
 
     def state_from(self, values: Mapping[str, Any]) -> State:
         """The state at the start whose fields have the given values on the grid:
