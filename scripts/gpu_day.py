@@ -124,13 +124,23 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
         given = step_of(name, side, precision, platform)
         measured = ["--seconds", str(args.seconds), "--json", str(file)]
         yield Part(
-            f"step {model} {side} {precision}", [*simulator, "bench", "step", *given, *measured], file
+            f"step {model} {side} {precision}",
+            [*simulator, "bench", "step", *given, *measured],
+            file,
         )
     trace = str(args.output.resolve() / "profile")
     shape = ",".join([str(max(sides))] * 3)
     yield Part(
         "profile",
-        [sys.executable, "-c", PROFILE, config("taylor_green"), trace, platform, f"grid.shape={shape}"],
+        [
+            sys.executable,
+            "-c",
+            PROFILE,
+            config("taylor_green"),
+            trace,
+            platform,
+            f"grid.shape={shape}",
+        ],
     )
     for side, precision in itertools.product(sides, ("double", "single")):
         file = args.output.resolve() / f"fft-{side}-{precision}.json"
@@ -179,7 +189,9 @@ def run(part: Part, tries: int) -> dict[str, Any]:
     result: dict[str, Any] = {"code": code, "tries": tries + 1, "seconds": time.monotonic() - began}
     result["done"] = code == 0 or tries >= 1
     if code:
-        lines = [line for line in (error or output).strip().splitlines() if not JAX_NOTE.match(line)]
+        lines = [
+            line for line in (error or output).strip().splitlines() if not JAX_NOTE.match(line)
+        ]
         result["error"] = lines[-1] if lines else "no message"
         result["log"] = lines[-40:]
     elif part.name == "profile":
@@ -213,7 +225,12 @@ def slowest_kernels(folder: Path) -> list[dict[str, Any]]:
     total = sum(map(sum, times.values()))
     first = sorted(times, key=lambda name: -sum(times[name]))[:30]
     return [
-        {"kernel": name, "calls": len(times[name]), "ms": sum(times[name]), "share": sum(times[name]) / total}
+        {
+            "kernel": name,
+            "calls": len(times[name]),
+            "ms": sum(times[name]),
+            "share": sum(times[name]) / total,
+        }
         for name in first
     ]
 
@@ -343,7 +360,10 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
             f"Largest grid of `taylor_green`: planned {shapes['planned']}, a step was taken on {shapes['ran']}.",
         ]
     if kernels := of("profile"):
-        lines += ["", "The slowest kernels of three steps of `taylor_green`, from the trace in `profile/`:"]
+        lines += [
+            "",
+            "The slowest kernels of three steps of `taylor_green`, from the trace in `profile/`:",
+        ]
         lines += ["", "| kernel | calls | time | share |", "| --- | --- | --- | --- |"]
         lines += [
             f"| `{k['kernel'][:80]}` | {k['calls']} | {k['ms']:.2f} ms | {100 * k['share']:.1f} % |"

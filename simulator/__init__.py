@@ -7,6 +7,8 @@ open_run("outputs/run").diagnostics["energy"]
 """
 
 import os
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +24,13 @@ __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep
 # XLA reads this when JAX is imported. It hides warnings about programs from the compile cache, which
 # mean nothing to a user, also in notebooks.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+if "jax" in sys.modules:  # a program that may have computed already
+    from simulator.jax_versions import fault
+    from simulator.words import version_of
+
+    if line := fault(version_of("jaxlib")):
+        warnings.warn(line, stacklevel=2)
 
 _HOME = {
     "Simulation": "simulator.run.runnable",

@@ -27,8 +27,8 @@ _CPU_FLAGS = {
     # Recompute wavenumbers, damping factors and other invariant arrays where they are used, which
     # is faster than reading them from memory.
     "xla_disable_hlo_passes": "while-loop-invariant-code-motion",
-    # No kernels of YNNPACK: XLA hands it maxima and sums, whose evaluation takes an eighth of a
-    # step of 256^2 points.
+    # No kernels of YNNPACK: with them maxima and sums take an eighth of a step of 256^2 points, and
+    # their first releases computed sums wrongly and crashed (see `jax_versions`).
     "xla_cpu_experimental_ynn_fusion_type": "",
 }
 # An unknown compiler option is refused; later versions may not have XLA's older emitters.

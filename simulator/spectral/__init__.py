@@ -1,5 +1,6 @@
 """Grids, layouts, distributed transforms and the operators written against them."""
 
+from simulator.jax_versions import refuse_faulty_jax
 from simulator.spectral.backends import DECOMPOSITIONS, make_transform
 from simulator.spectral.candidates import Modes
 from simulator.spectral.distributed_fft import DistributedFFT
@@ -22,3 +23,5 @@ __all__ = [
     "Transform",
     "make_transform",
 ]
+
+refuse_faulty_jax()  # whatever computes with this package passes here: commands and other programs
