@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
 
 # XLA reads this when JAX is imported. It hides warnings about programs from the compile cache, which
-# mean nothing to a user, also in notebooks.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# mean nothing to a user, also in notebooks. JAX 0.10.1, the last for Python 3.11, calls them errors.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if sys.version_info < (3, 12) else "2")
 
 if "jax" in sys.modules:  # a program that may have computed already
     from simulator.jax_versions import fault

@@ -16,8 +16,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-# As the command sets it; otherwise JAX sets 1, for our processes too.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import simulator  # noqa: F401  # sets what XLA prints, before JAX is imported
+
 # Most of the tests' time is compilation, and their grids are small: programs are compiled quickly
 # rather than to run fast, here and in the processes that tests start.
 # JAX_DISABLE_MOST_OPTIMIZATIONS=0 gives those that users get.

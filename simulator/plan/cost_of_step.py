@@ -55,16 +55,18 @@ def transform_limits(
     """The least time of a step's transforms on these devices: a transform reads and writes its data
     twice, at the measured `bandwidth` of a copy (bytes per second of all devices), and takes 2.5 N
     log2 N operations (complex data 5 N log2 N), at the `rate` (per second) of transforms of 32^3
-    points, which stay in the cache. `parts`: what, transforms, bytes, operations, and seconds, the
+    points (128^3 on GPUs), which stay in the cache. `parts`: what, transforms, bytes, operations, and seconds, the
     larger of both, of each part of the transforms.
 
     The rates are measured on all processes at the same time; `agree` broadcasts those of the
     first."""
     devices, threads = simulation.cluster.devices, simulation.cluster.threads
-    bandwidth = agree(copy_bandwidth(devices, 1 << 26))
+    gpus = simulation.cluster.platform == "gpu"  # where less work ends before its start is paid for
+    bandwidth = agree(copy_bandwidth(devices, 1 << (30 if gpus else 26)))
     local = [d for d in devices if d.process_index == jax.process_index()][:1]
     kernels = simulation.transform.kernels
-    small = make_transform(Grid((32, 32, 32)), local, simulation.transform.dtype, kernels=kernels)
+    grid = Grid((128, 128, 128) if gpus else (32, 32, 32))
+    small = make_transform(grid, local, simulation.transform.dtype, kernels=kernels)
     seconds = 0.0
     for direction in ("forward", "inverse"):
         call = _repeated(*part_alone(TimedPart(small, direction, 3, 0)), times=20)

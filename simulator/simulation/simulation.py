@@ -142,7 +142,8 @@ class Simulation:
         """The initial condition as a state. Raises UserError if it cannot be built."""
         warn = self.report if self.cluster.is_first else lambda line: None
         # Arrays that name no device belong to this simulation's, not to a GPU that is there, too.
-        with jax.default_device(self.cluster.local_devices[0]):
+        device = self.cluster.local_devices[0]
+        with jax.default_device(device if isinstance(device, jax.Device) else None):
             fields = initial_state.initial_fields(self.config, self.model, self.inputs, warn)
             state = jax.jit(self.begin)(fields)
             return self._completed(initial_state.with_particles(self.config, state, self.swarm))
