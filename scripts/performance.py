@@ -9,7 +9,7 @@ scripts/measured.
 
 Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json
 compares transforms, and peers_*.json steps, with those of other programs; shares_*.json divides
-steps. With --check nothing is written, and the exit code is 1 if the page differs from the files.
+steps; gpu_*.json are the gpu_day.json of scripts/gpu_day. With --check nothing is written, and the exit code is 1 if the page differs from the files.
 """
 
 import argparse
@@ -157,11 +157,50 @@ def shares(results: Results) -> list[str]:
     return lines[:-1]
 
 
+def gpus(results: Results) -> list[str]:
+    """The steps of a day on a GPU, and the kernels that take most of a step."""
+    lines: list[str] = []
+    for r in results:
+        steps = [p["found"] for name, p in r.items() if name.startswith("step ") and "found" in p]
+        rows = [
+            [
+                f"{step['model']}, {step['integrator']}, {shape(step)}, {step['precision']}",
+                f"{1e3 * step['step']:.1f} ms",
+                f"{step['resident'] + step['temporary']:.2f}",
+            ]
+            for step in steps
+        ]
+        first = steps[0]["measured"]
+        when = date.fromisoformat(first["date"])
+        lines += [
+            f"Measured on {when.day} {when:%B %Y} on one {steps[0]['device']}, commit {first['commit'][:9]}:",
+            "",
+            *table(("step", "median", "words a point"), rows),
+            "",
+            "The kernels of three steps of the first row:",
+            "",
+        ]
+        rows = [
+            [
+                f"`{k['kernel'].split('(')[0][:60]}`",
+                str(k["calls"]),
+                f"{k['ms']:.1f} ms",
+                f"{k['share']:.0%}",
+            ]
+            for k in r["profile"]["found"]
+            if k["share"] > 0.01
+        ]
+        lines += [*table(("kernel", "calls", "time", "share"), rows), "", "```console"]
+        lines += ["$ scripts/gpu_day --shapes 512", "```", ""]
+    return lines[:-1]
+
+
 PARTS: Mapping[str, Callable[[Results], list[str]]] = {
     "step": steps,
     "others": transforms,
     "peers": peers,
     "shares": shares,
+    "gpu": gpus,
 }
 
 
