@@ -9,7 +9,8 @@ scripts/measured.
 
 Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json
 compares transforms, and peers_*.json steps, with those of other programs; shares_*.json divides
-steps; gpu_*.json are the gpu_day.json of scripts/gpu_day. With --check nothing is written, and the exit code is 1 if the page differs from the files.
+steps; gpu_*.json are the gpu_day.json of scripts/gpu_day. With --check nothing is written, and the
+exit code is 1 if the page differs from the files.
 """
 
 import argparse
