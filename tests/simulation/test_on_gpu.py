@@ -33,10 +33,11 @@ def advanced(simulation: Simulation, steps: int) -> Simulation:
     return simulation
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-11), ("single", 1e-6)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-11), ("single", 7e-6)])
 def test_the_early_taylor_green_vortex(precision: str, tolerance: float):
     """Energy and enstrophy at t = 0.1, 32^3, nu = 1/1600, to the digits that are known, or to
-    round-off."""
+    round-off: a step rounds the fields by its two exponentials and four stages, 6e-8 each, which is
+    twice as much of the energy; in ten steps of one sign 7e-6."""
     found = advanced(
         simulation_of("grid.shape=32,32,32", f"precision={precision}", "model.viscosity=6.25e-4"),
         10,
