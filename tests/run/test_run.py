@@ -340,6 +340,18 @@ output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {field
 """
 
 
+def test_a_snapshot_of_waves_alone_holds_their_modulus(tmp_path):
+    """VTK and yt have no complex numbers, and would find no field."""
+    config = write_case(tmp_path, WAVE)
+    short = ("time.stop=0.02", "output.snapshots.fields=[psi]")
+    assert simulate(config, tmp_path / "run", *short) == 0
+    snapshot = open_run(tmp_path / "run").snapshots[-1]
+    assert set(snapshot.manifest.fields) == {"psi", "psi_modulus"}
+    assert_allclose(snapshot["psi_modulus"], np.abs(snapshot["psi"]), rtol=1e-6)
+    with h5py.File(snapshot.path.with_suffix(".vtkhdf"), locking=False) as file:
+        assert_array_equal(file["VTKHDF/PointData/psi_modulus"], snapshot["psi_modulus"])
+
+
 def test_an_under_resolved_wave_warns_once(tmp_path, capsys):
     config = write_case(tmp_path, WAVE)
     assert simulate(config, tmp_path / "run", "initial.core_radius=0.3", "time.stop=0.02") == 0
