@@ -10,7 +10,18 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import CASE, contents, simulate, started, table, tool, write_case
+from run_support import (
+    CASE,
+    ROOT,
+    call,
+    contents,
+    fresh,
+    simulate,
+    started,
+    table,
+    tool,
+    write_case,
+)
 
 from simulator import open_run
 from simulator.archive.manifest import committed
@@ -328,6 +339,41 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, rows, saves):
         # The save under way at the failure was finished.
         assert int(committed(run / "checkpoints")[-1].name) == (step - 1) // 2 * 2
     assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == []
+
+
+LATE_LISTINGS = """\
+import os
+
+listed, scanned = os.listdir, os.scandir
+
+
+def is_late(path):
+    return not isinstance(path, int) and os.path.abspath(path).startswith(os.environ["LATE"])
+
+
+os.listdir = lambda path=".": [] if is_late(path) else listed(path)
+os.scandir = lambda path=".": scanned(os.environ["EMPTY"] if is_late(path) else path)
+"""
+
+
+def test_a_run_goes_on_where_listings_of_its_folders_come_late(tmp_path):
+    """NFS may list a folder as it was a minute ago, here before the run, but opens by name what is
+    there: a run that begins anew would remove what it has not seen."""
+    config = write_case(tmp_path)
+    run = tmp_path / "run"
+    assert simulate(config, run, "time.max_steps=3", "output.snapshots.every_steps=1") == 0
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "sitecustomize.py").write_text(LATE_LISTINGS)
+    (empty := tmp_path / "empty").mkdir()
+    late = {"PYTHONPATH": f"{tmp_path / 'late'}:{ROOT}", "LATE": str(run), "EMPTY": str(empty)}
+    seen = fresh(
+        f"from simulator import open_run; print(open_run({str(run)!r}).snapshots.steps)", **late
+    )
+    assert seen.stdout == "(0, 1, 2, 3)\n", seen
+    again = call("run", config, "--output", run, "output.snapshots.every_steps=1", **late)
+    assert again.returncode == 0 and f"continuing from {run}/checkpoints/00000003" in again.stdout
+    assert call("verify", run, **late).returncode == 0
+    assert open_run(run).snapshots.steps[:4] == (0, 1, 2, 3)
 
 
 WAVE = """\
