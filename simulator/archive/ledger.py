@@ -23,12 +23,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.manifest import SAVES
+from simulator.archive.manifest import LEDGER, SAVES
 from simulator.archive.run_state import read_state
 from simulator.archive.seal import ALTERED, sealed_json, unsealed_json
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
-NAME = "ledger.json"
+NAME = LEDGER
 GROWING = ("diagnostics.csv", "run.log")
 """Files that only grow; a record covers the bytes that the file had at the time of the record."""
 MARK_EVERY = 60.0  # Seconds between two records of growing files, unless one is requested earlier.

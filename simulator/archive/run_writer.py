@@ -4,9 +4,12 @@ state."""
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import jax.numpy as jnp
 
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.series_file import Series, Table
@@ -195,11 +198,13 @@ class Output:
             saved.append(
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})
             )
+        index = settings.index or output.gadget is not None
+        if index and all(dataset.dtype.kind == "c" for dataset in saved):
+            saved += [_modulus(dataset) for dataset in saved]
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
         single = settings.precision == "single"
-        index = settings.index or output.gadget is not None
         options = Options(output.compression, single, index, sync=simulation.config.run.sync)
         folder = self._folder / "snapshots"
         self._writer.submit(
@@ -281,3 +286,10 @@ class Output:
         if self._table is not None:
             self._table.close()
             self._table = None
+
+
+def _modulus(field: Dataset) -> Dataset:
+    """The modulus of a complex field in single precision, for readers such as VTK and yt, which
+    have no complex numbers."""
+    modulus = jnp.abs(field.array).astype(jnp.float32)
+    return replace(field, name=f"{field.name}_modulus", array=modulus)

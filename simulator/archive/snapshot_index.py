@@ -3,11 +3,12 @@ shards.
 
 The layout is openPMD 1.1 (https://github.com/openPMD/openPMD-standard/blob/1.1.0/STANDARD.md),
 file-based iterations: `/data/<step>/fields/velocity/x`,
-`/data/<step>/particles/tracers/position/x`. The root has the dimension scales, `time`, and links
-`velocity_x`, ... to the same data sets, so that netCDF readers see plain variables with
-coordinates. String attributes are bytes, because yt fails on other strings. The index is derived:
-it can be rebuilt from the manifest, and this program reads no data through it. A VTKHDF sidecar
-shows the same fields to ParaView, and `snapshots.vtkhdf` shows all snapshots at once."""
+`/data/<step>/particles/tracers/position/x`. The root has `time`, and the same fields as
+`velocity_x`, ... with dimension scales, so that netCDF readers see plain variables with
+coordinates; openPMD-api refuses data sets that have such scales. String attributes are bytes,
+because yt fails on other strings. The index is derived: it can be rebuilt from the manifest, and
+this program reads no data through it. A VTKHDF sidecar shows the same fields to ParaView, and
+`snapshots.vtkhdf` shows all snapshots at once."""
 
 import contextlib
 import datetime
@@ -115,17 +116,26 @@ def virtual(
     """A virtual data set over the shards of a committed folder.
 
     `components`: (path, ()) for one component of a field, or (path, index) for each of several
-    components, which the data set stacks along its last axis."""
+    components, which the data set stacks along its last axis; entries of the last axis without a
+    component are zero. `shape` may lack axes of one point."""
     field = components[0][0].partition("/")[0]
-    dtype = np.dtype(manifest.fields[field].dtype)
+    entry = manifest.fields[field]
+    dtype = np.dtype(entry.dtype)
     layout = h5py.VirtualLayout(shape, dtype)
+    stacked = len(components[0][1])
+    space = shape[: len(shape) - stacked]
+    axes = range(len(space)) if space == entry.extents else _spanned(entry.axes)
     for path, index in components:
         for shard, number, block in manifest.pieces(field):
-            part = tuple(slice(a, a + n) for a, n in zip(block.start, block.shape, strict=True))
+            part = [slice(block.start[i], block.start[i] + block.shape[i]) for i in axes]
             source = h5py.VirtualSource(
                 f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype
             )
             layout[(*part, *index)] = source
+    for empty in range(len(components), shape[-1]) if stacked else ():
+        if (zero := "_".join(map(str, ("zero", *space)))) not in group.file:
+            group.file.create_dataset(zero, space, np.int8)  # is never written: takes no space
+        layout[..., empty] = h5py.VirtualSource(".", zero, space)
     return _create(group, name, layout)
 
 
@@ -170,22 +180,29 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         group = parent.create_group(record) if entry.components else parent
         for _, path in entry.component_paths(name):
             last = path.partition("/")[2] or record
-            data_set = virtual(group, last, entry.extents, folder, manifest, [(path, ())])
+            of_file = entry.extents, folder, manifest, [(path, ())]
+            data_set = virtual(group, last, *of_file)
             _set(data_set, {"unitSI": 1.0})
             if entry.is_mesh:
                 _set(data_set, {"position": np.zeros(len(entry.axes)), **entry.attributes})
-                for i, axis in enumerate(entry.axes):
-                    if axis not in scales:
-                        scales[axis] = _scale(file, axis)
-                    data_set.dims[i].attach_scale(scales[axis])
-                if (link := path.replace("/", "_")) not in file:
-                    file[link] = data_set
+                if (variable := path.replace("/", "_")) not in file:
+                    _add_variable(virtual(file, variable, *of_file), entry, scales)
         _set(parent[record], described)
-    for name, count in species.items():
-        _add_offset(iteration.require_group(f"particles/{name}"), count)
-    if len(set(species.values())) == 1 and "position" not in file:
-        # yt 4.4 counts the particles of every species by a path that begins at the root.
-        file["position"] = iteration[f"particles/{next(iter(species))}/position"]
+    if species:
+        box = dict(zip("xyz", manifest.attributes.get("box", ()), strict=False))
+        box |= {axis.name: axis.size * (axis.spacing or 0) for axis in _axes(manifest)}
+        _add_patches(file, iteration.require_group("particles"), species, box)
+
+
+def _add_variable(
+    variable: h5py.Dataset, entry: FieldEntry, scales: dict[Axis, h5py.Dataset]
+) -> None:
+    """Give a data set at the root the attributes and coordinates of its field."""
+    _set(variable, entry.attributes)
+    for i, axis in enumerate(entry.axes):
+        if axis not in scales:
+            scales[axis] = _scale(variable.file, axis)
+        variable.dims[i].attach_scale(scales[axis])
 
 
 _DIMENSIONS = {
@@ -203,11 +220,34 @@ def _record_attributes(record: str) -> dict[str, Any]:
     return {"unitDimension": np.array([*powers, 0, 0, 0, 0], float), "timeOffset": 0.0}
 
 
-def _add_offset(species: h5py.Group, count: int) -> None:
-    for axis in "xyz":
-        offset = species.create_group(f"positionOffset/{axis}")
-        _set(offset, {"value": 0.0, "shape": np.array([count], np.uint64), "unitSI": 1.0})
-    _set(species["positionOffset"], _record_attributes("positionOffset"))
+def _add_patches(
+    file: h5py.File, particles: h5py.Group, species: Mapping[str, int], box: Mapping[str, float]
+) -> None:
+    """Add the offsets and patches of all species, which have these numbers of particles.
+
+    yt 4.4 reads the numbers in patches at the root of the file, for all species alike. Therefore
+    every species has a patch for each number that occurs; the patches of other numbers are empty
+    and lie outside the box, where yt reads none. yt also takes the stored extent of a patch as its
+    number of cells, which adds cells with zeros to the mesh, unless a unit keeps it below 1."""
+    numbers = sorted(set(species.values()))
+    file["particlePatches/numParticles"] = np.array(numbers, np.uint64)
+    for name, count in species.items():
+        group = particles.require_group(name)
+        own = np.array(numbers) == count
+        patches = group.create_group("particlePatches")
+        patches["numParticles"] = np.where(own, count, 0).astype(np.uint64)
+        patches["numParticlesOffset"] = np.zeros(len(numbers), np.uint64)
+        for axis in map(str, group.require_group("position")):
+            length = box.get(axis, 1.0)
+            unit = 2.0 ** (np.frexp(length)[1] + 1)
+            ends = {"offset": np.where(own, 0, 2), "extent": np.where(own, 1, 0)}
+            for record, values in ends.items():
+                patches[f"{record}/{axis}"] = values * (length / unit)
+                _set(patches[f"{record}/{axis}"], {"unitSI": unit})
+                _set(patches.require_group(record), _record_attributes("position"))
+            offset = group.create_group(f"positionOffset/{axis}")
+            _set(offset, {"value": 0.0, "shape": np.array([count], np.uint64), "unitSI": 1.0})
+        _set(group["positionOffset"], _record_attributes("positionOffset"))
 
 
 def _scale(file: h5py.File, axis: Axis) -> h5py.Dataset:
@@ -258,37 +298,40 @@ def as_attribute(value: object) -> object:
 ROOT = "VTKHDF"
 
 
-def sidecar_fields(manifest: Manifest) -> dict[str, FieldEntry]:
-    """The fields in the sidecar: the real scalars and, in three dimensions, the 3-vectors on the
-    grid of the first field in physical space."""
+def sidecar_fields(manifest: Manifest) -> dict[str, tuple[int, ...]]:
+    """The fields in the sidecar and their shapes there: the real scalars and vectors on the grid of
+    the first field in physical space. VTK wants neither axes of one point nor vectors of fewer than
+    three components."""
     axes = _axes(manifest)
+    shape = tuple(axes[i].size for i in _spanned(axes))
     return {
-        name: entry
+        name: (*shape, *(max(len(c), 3) for c in entry.components))
         for name, entry in manifest.fields.items()
         if axes
         and entry.axes == axes
         and np.dtype(entry.dtype).kind in "fiu"
-        and tuple(len(c) for c in entry.components) in (((), (3,)) if len(axes) == 3 else ((),))
+        and len(entry.components) <= 1
     }
+
+
+def _spanned(axes: Sequence[Axis]) -> list[int]:
+    """The numbers of the axes that have more than one point; of the last axis, if none has."""
+    return [i for i, axis in enumerate(axes) if axis.size > 1] or [*range(len(axes))][-1:]
 
 
 def image(manifest: Manifest) -> dict[str, Any]:
     """The attributes of the root group of a VTKHDF file."""
     axes = _axes(manifest)
-    layer = 3 - len(axes) if axes else 0
-    last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
+    layer = 3 - len(axes)
+    last = [0] * layer + [a.size - 1 for a in axes]
     # Rows: the directions of the indices i, j, k.
-    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]
+    along = np.eye(3)[[*reversed(range(len(axes))), *range(len(axes), 3)]]
     return {
         "Version": np.array([1, 0]),
         "Type": np.bytes_("ImageData"),
         "WholeExtent": np.array([end for n in reversed(last) for end in (0, n)]),
-        "Origin": np.array(
-            [a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float
-        ),  # in the run's x, y, z
-        "Spacing": np.array(
-            [a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float
-        ),  # along i, j, k
+        "Origin": np.array([a.origin for a in axes] + [0.0] * layer),  # in the run's x, y, z
+        "Spacing": np.array([a.spacing for a in reversed(axes)] + [1.0] * layer),  # along i, j, k
         "Direction": along.T.ravel(),
     }
 
@@ -299,17 +342,16 @@ def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         root.attrs[name] = value
     root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
     data = root.create_group("PointData")
-    for name, entry in sidecar_fields(manifest).items():
-        shape = (*entry.extents, 3) if entry.components else entry.extents
-        components = [(path, index) for index, path in entry.component_paths(name)]
+    for name, shape in sidecar_fields(manifest).items():
+        paths = manifest.fields[name].component_paths(name)
+        components = [(path, index) for index, path in paths]
         virtual(data, name, shape, folder, manifest, components)
 
 
 def _axes(manifest: Manifest) -> tuple[Axis, ...]:
-    """The axes of the first field over two or three axes of physical space; empty if there is no
-    such field."""
+    """The axes of the first field in physical space; empty if there is no such field."""
     for entry in manifest.fields.values():
-        if len(entry.axes) in (2, 3) and all(a.spacing is not None for a in entry.axes):
+        if 0 < len(entry.axes) <= 3 and all(a.spacing is not None for a in entry.axes):
             return entry.axes
     return ()
 
@@ -392,12 +434,13 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
     steps.attrs["NSteps"] = len(entries)
     steps["Values"] = times
     data = root.create_group("PointData")
-    for name, field in sidecar_fields(manifest).items():
-        shape = (*field.extents, 3) if field.components else field.extents
-        layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
+    for name, shape in sidecar_fields(manifest).items():
+        # VTK wants no axis of time if there is one step only.
+        steps_axis = (len(entries),) if len(entries) > 1 else ()
+        layout = h5py.VirtualLayout((*steps_axis, *shape), _type(name, entries))
         for number, entry in _with(name, entries):
             file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
-            layout[number] = h5py.VirtualSource(
+            layout[(number,) if steps_axis else ...] = h5py.VirtualSource(
                 file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
             )
         _create(data, name, layout)

@@ -2,18 +2,18 @@
 
 `discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take
 precedence over SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over
-MPI's `mpirun`, `mpirun` over a Slurm step, and a Slurm step over a single local process. (Inside a
-job `mpirun` starts its helpers with `srun`, so that its processes have the variables of a step that
-is not theirs.) A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
-shells, notebooks and ssh sessions have some of Slurm's variables, and a program that relied on
-those variables would wait for processes that nobody started."""
+MPI's `mpirun` and Flux, these over a Slurm step, a Slurm step over other launchers, and these over
+a single local process. (Inside a job `mpirun` starts its helpers with `srun`, so that its processes
+have the variables of a step that is not theirs.) A Slurm environment counts only if `srun` started
+the task: batch scripts, `salloc` shells, notebooks and ssh sessions have some of Slurm's variables,
+and a program that relied on those variables would wait for processes that nobody started."""
 
 import contextlib
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from simulator.cluster.hardware import GpuShare, is_mig, step_share, visible_gpus
 from simulator.cluster.hostlist import host_names, tasks_per_node
@@ -30,19 +30,48 @@ LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
 SECRET = "SIMULATOR_SECRET"  # A secret of the processes of one run. No record and no message contains it.
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
-# The variables with rank, number of processes, local rank and local number that `mpirun` sets: Open
-# MPI's; those of Hydra, the launcher of MPICH and Intel MPI.
-_MPIRUN = (
-    (
+
+class _Launcher(NamedTuple):
+    """The variables of a launcher: id and number of processes, id and number among those of this
+    host, the name of the launch, and the number of hosts; empty where it has none.
+
+    over_slurm: whether its variables win over those of a Slurm step, which then belong to its
+    helpers. Slurm sets the variables of the others, too."""
+
+    process: str
+    number: str = ""
+    local: str = ""
+    sharers: str = ""
+    launch: str = ""
+    hosts: str = ""
+    over_slurm: bool = False
+
+
+# Open MPI; Hydra, the launcher of MPICH and Intel MPI; Flux; PALS of Cray; another PMI; PMIx alone
+_LAUNCHERS = (
+    _Launcher(
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "PMIX_NAMESPACE",
+        over_slurm=True,
     ),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    _Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", over_slurm=True),
+    _Launcher(
+        "FLUX_TASK_RANK",
+        "FLUX_JOB_SIZE",
+        "FLUX_TASK_LOCAL_ID",
+        launch="FLUX_JOB_ID",
+        hosts="FLUX_JOB_NNODES",
+        over_slurm=True,
+    ),
+    _Launcher("PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PMI_LOCAL_SIZE", "PALS_APID"),
+    _Launcher("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    _Launcher("PMIX_RANK"),
 )
-# the rank of a task in srun --mpi=pmix and srun --mpi=pmi2
-_PMI = ("PMIX_RANK", "PMI_RANK")
+# the ids of processes that an MPI library can connect
+_PMI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 # ids of Slurm steps that were not started by an srun command line (slurm.h)
 _BATCH_LIKE_STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
 # ports below Linux's ephemeral range, which outgoing connections use
@@ -62,7 +91,8 @@ class Job:
 class Allocation:
     """Processes, nodes and devices, as far as flags and environment determine them.
 
-    source: the origin of the description; `local` is a single process, `mpi` a process of `mpirun`.
+    source: the origin of the description; `local` is a single process, `mpi` a process of `mpirun`
+    or another launcher.
     mpi: whether an MPI library in these processes connects them (`mpirun`, `srun --mpi`). nodes: the host names, if
     known; `node` is the index of this process's host in `nodes`. local_rank, local_processes: rank
     among the processes of this node, and their number. hosts: the host of every process, indexed by
@@ -110,9 +140,9 @@ def discover(
 ) -> Allocation:
     """The allocation that flags (the keywords) and environment describe. A pure function.
 
-    Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A
-    suspicious environment (such as a shell inside a job) gives a local allocation with a
-    warning."""
+    Raises UserError for contradictions, incomplete descriptions by hand or by a launcher, and
+    heterogeneous jobs. A suspicious environment (such as a shell inside a job) gives a local
+    allocation with a warning."""
     name = COORDINATOR if coordinator is None else "--coordinator"
     coordinator = (environ.get(COORDINATOR) or None) if coordinator is None else coordinator
     if coordinator is not None:
@@ -124,7 +154,9 @@ def discover(
             raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
     number = _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes
     process = _integer(environ, PROCESS_ID) if process_id is None else process_id
-    step = _mpirun(environ, coordinator) or _step(environ, coordinator)
+    step = _launched(environ, coordinator, True) or _step(environ, coordinator)
+    if not isinstance(step, Allocation) and "SLURM_PTY_PORT" not in environ:
+        step = _launched(environ, coordinator, False) or step
     if number is not None or process is not None:
         return _explicit(environ, coordinator, number, process, step)
     if isinstance(step, Allocation):
@@ -132,6 +164,7 @@ def discover(
     if coordinator is not None:
         more = f"add --num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
         raise UserError(f"{name} {coordinator} needs the number of processes too: {more}")
+    _refuse_unknown_number(environ)
     return Allocation(
         cores=_cores(environ, 1),
         gpus=GpuShare(visible_gpus(environ)),
@@ -203,45 +236,74 @@ def _secret(environ: Mapping[str, str]) -> str:
 
 
 def launched_with_mpi(environ: Mapping[str, str]) -> bool:
-    """Whether `mpirun`, or `srun --mpi` with a PMI, started this process."""
-    return any(environ.get(name) for names in (*_MPIRUN, _PMI) for name in names[:2])
+    """Whether `mpirun`, or another launcher with a PMI, started this process."""
+    return any(environ.get(name) for name in _PMI)
 
 
-def _mpirun(environ: Mapping[str, str], coordinator: str | None) -> Allocation | None:
-    """The allocation of a process that `mpirun` started; None for other processes."""
-    for names in _MPIRUN:
-        numbers = [whole_number(environ.get(name)) for name in names]
-        if None in numbers:
+def _launched(
+    environ: Mapping[str, str], coordinator: str | None, over_slurm: bool
+) -> Allocation | None:
+    """The allocation of a process of a launcher in the table; None for other processes."""
+    for launcher in _LAUNCHERS:
+        process, number, local, sharers = (whole_number(environ.get(n)) for n in launcher[:4])
+        if process is None or number is None or launcher.over_slurm is not over_slurm:
             continue
-        process, number, local_rank, sharers = (n for n in numbers if n is not None)
-        if not (process < number and local_rank < sharers <= number):
-            values = ", ".join(f"{name}={environ[name]}" for name in names)
-            raise UserError(f"mpirun's variables contradict each other: {values}")
+        warnings = ()
+        if hosts := whole_number(environ.get(launcher.hosts)):
+            sharers = max(-(-number // hosts), (local or 0) + 1)
+        if local is None or sharers is None:
+            if over_slurm:
+                continue
+            local, sharers = 0, 1
+            unknown = f"{launcher.process} does not tell how many processes share a host"
+            warnings = (f"{unknown}: each uses all cores and GPUs that it sees",)
+        if not (process < number and local < sharers <= number):
+            values = ", ".join(
+                f"{name}={environ[name]}" for name in launcher[:4] if name in environ
+            )
+            raise UserError(f"the launcher's variables contradict each other: {values}")
         job = _job(environ)
-        hosts = environ.get("SLURM_JOB_NODELIST", "")
-        # Open MPI names each launch. Hydra does not, so that its launches differ by job alone.
-        launch = re.sub(r"[^\w.-]", "-", environ.get("PMIX_NAMESPACE", ""))
+        # Open MPI, Flux and PALS name each launch; those of others differ by job alone.
+        launch = re.sub(r"[^\w.-]", "-", environ.get(launcher.launch, ""), flags=re.ASCII)
         return Allocation(
             "mpi",
             process,
             number,
-            local_rank=local_rank,
+            local_rank=local,
             local_processes=sharers,
             cores=_cores(environ, sharers),
-            gpus=GpuShare(visible_gpus(environ), local_rank, sharers),
+            gpus=GpuShare(visible_gpus(environ), local, sharers),
             coordinator=coordinator,
-            coordinator_host=_first_host(hosts, on_one=sharers == number),
+            coordinator_host=_first_host(
+                environ.get("SLURM_JOB_NODELIST", ""), on_one=sharers == number
+            ),
             rendezvous=".".join(filter(None, ("mpirun", job and job.id, launch))),
             job=job,
-            mpi=True,
+            warnings=warnings,
+            mpi=any(whole_number(environ.get(name)) == process for name in _PMI),
             secret=_secret(environ),
         )
     return None
 
 
+def _refuse_unknown_number(environ: Mapping[str, str]) -> None:
+    """Raises UserError if a launcher other than Slurm has started this process as one of several
+    without telling of how many."""
+    if environ.get("SLURM_STEP_ID"):
+        return
+    for launcher in _LAUNCHERS:
+        if (process := environ.get(launcher.process)) is not None:
+            said = f"{launcher.process}={shown(process)} says that a launcher started this process"
+            numbers = f"{COORDINATOR}=HOST:PORT, {NUM_PROCESSES} and {PROCESS_ID}"
+            cure = (
+                f"set {numbers} for each process, start with srun or mpirun, or unset the variable"
+            )
+            raise UserError(f"{said}, but not of how many: {cure}")
+
+
 def _first_host(hosts: str, on_one: bool) -> str | None:
-    """The host of rank 0 of `mpirun`: this one, if all processes are `on_one`, else the first of
-    the job's `hosts`, if it is known."""
+    """The host of process 0 of a launcher: this one, if all processes are `on_one`, else the first
+    of the job's `hosts`, if it is known."""
     if on_one:
         return "localhost"
     with contextlib.suppress(ValueError):

@@ -71,7 +71,7 @@ def process_facts(
     port = allocation.port if folder is None else f"port published in {folder}"
     coordinator = (
         allocation.coordinator
-        or f"{allocation.coordinator_host}{':' if folder is None else ', '}{port}"
+        or f"{allocation.coordinator_host or 'unknown'}{':' if folder is None else ', '}{port}"
     )
     return Facts(
         process_id=allocation.process_id,

@@ -22,7 +22,10 @@ from simulator.errors import RunFailure, UserError
 from simulator.learn.reservoir import Reservoir
 
 SECRET = "SIMULATOR_STREAM_SECRET"
-_OTHERS = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "MPI_", "SIMULATOR_P", "SIMULATOR_N")
+_OTHERS = (
+    *("SLURM_", "PMI_", "PMIX_", "OMPI_", "MPI_", "FLUX_", "PALS_"),
+    *("SIMULATOR_P", "SIMULATOR_N"),
+)
 """Beginnings of the variables that would make the process one of this job's."""
 Sample = dict[str, Any]
 

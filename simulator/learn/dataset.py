@@ -323,8 +323,8 @@ def _frame(field: _WellField, snapshot: Snapshot, before: Future[_Frame] | None)
 
 
 def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.ndarray) -> None:
-    """Writes the attributes of a file, its coordinates, boundary conditions and scalars. Numbers
-    that differ between the runs of the sweep are scalars, the others attributes."""
+    """Writes the attributes of a file, its coordinates, boundary conditions and scalars: first the
+    numbers that differ between the runs of the sweep, then the others, which are attributes, too."""
     first, *others = (varied_numbers(run.config) for run in sweep.runs)
     shared = {
         key: item for key, item in first.items() if all(other.get(key) == item for other in others)
@@ -342,7 +342,8 @@ def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.n
     dimensions = file.create_group("dimensions")
     boundaries = file.create_group("boundary_conditions")
     _attributes(dimensions, spatial_dims=list(axes))
-    _attributes(dimensions.create_dataset("time", data=times), sample_varying=False)
+    time = dimensions.create_dataset("time", data=times)
+    _attributes(time, sample_varying=False, time_varying=True)
     constant = {"sample_varying": False, "time_varying": False}
     for axis, coordinates in axes.items():
         _attributes(dimensions.create_dataset(axis, data=coordinates.astype(_FLOAT)), **constant)
@@ -353,24 +354,31 @@ def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.n
         ends = np.isin(np.arange(len(coordinates)), (0, len(coordinates) - 1))
         group.create_dataset("mask", data=ends)
         group.create_dataset("values", data=np.zeros(ends.sum(), _FLOAT))
-    compared = [
-        k
-        for k in sweep.varied
-        if is_compared(k.partition(".")[0]) and k.rpartition(".")[2] != "seed"
-    ]
-    scalars = [
-        k for k in compared if all(type(run.values.get(k)) in (int, float) for run in sweep.runs)
-    ]
-    group = file.create_group("scalars")
-    _attributes(group, field_names=scalars)
-    for key in scalars:
-        stored = group.create_dataset(key, data=np.array([run.values[key] for run in runs], _FLOAT))
-        _attributes(stored, sample_varying=True, time_varying=False)
+    _write_scalars(file.create_group("scalars"), sweep, runs, shared)
     # not part of the format: how well each trajectory is resolved
     certificates = [resolution_of(run) for run in runs]
     group = file.create_group("certificate")
     for name in MEASURED:
         group.create_dataset(name, data=np.array([c[name] for c in certificates], _FLOAT))
+
+
+def _write_scalars(
+    group: h5py.Group, sweep: Sweep, runs: Runs, shared: Mapping[str, float]
+) -> None:
+    numbers = {
+        key: [run.values.get(key) for run in sweep.runs]
+        for key in sweep.varied
+        if is_compared(key.partition(".")[0]) and key.rpartition(".")[2] != "seed"
+    }
+    varied = [key for key, row in numbers.items() if {*map(type, row)} <= {int, float}]
+    constants = {key: number for key, number in shared.items() if key not in varied}
+    _attributes(group, field_names=[*varied, *constants])
+    for key in varied:
+        stored = group.create_dataset(key, data=np.array([run.values[key] for run in runs], _FLOAT))
+        _attributes(stored, sample_varying=True, time_varying=False)
+    for key, number in constants.items():
+        stored = group.create_dataset(key, data=np.array(number, _FLOAT))
+        _attributes(stored, sample_varying=False, time_varying=False)
 
 
 def _attributes(item: h5py.File | h5py.Group | h5py.Dataset, **values: Any) -> None:

@@ -85,10 +85,14 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
     single = "single" in (wanted.precision, config.precision)
     points = prod(config.grid.shape)
 
-    def values(name: str) -> float:
-        array = jax.eval_shape(simulation.field_program(name), simulation.template)
+    names = wanted.fields or tuple(simulation.model.fields)
+    arrays = [jax.eval_shape(simulation.field_program(n), simulation.template) for n in names]
+    waves = all(array.dtype.kind == "c" for array in arrays)
+    modulus = 4 if waves and wanted.index else 0  # Bytes of a value of each `NAME_modulus`.
+
+    def values(array: jax.ShapeDtypeStruct) -> float:
         number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
-        return float(number * prod(array.shape[:-3]) * points)
+        return float((number + modulus) * prod(array.shape[:-3]) * points)
 
     def coefficients(array: jax.ShapeDtypeStruct) -> float:
         layout = simulation.transform.layout
@@ -96,7 +100,6 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
         count = prod(array.shape[:-3]) * prod(layout.valid) if modes else prod(array.shape)
         return float(count * array.dtype.itemsize)
 
-    names = wanted.fields or tuple(simulation.model.fields)
     checkpoints = config.output.checkpoints
     thinned = (
         steps // checkpoints.keep_every
@@ -104,7 +107,7 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
         else 0
     )
     return OutputSize(
-        sum(map(values, names)),
+        sum(map(values, arrays)),
         sum(map(coefficients, jax.tree.leaves(simulation.template))),
         snapshots_of(config, steps),
         checkpoints.keep_last + thinned,

@@ -188,6 +188,8 @@ class RunFolder:
                 e for e in self.path.iterdir() if read_json(e / PLAN).get("program") != SWEEP
             )
             names = {entry.name for entry in entries}
+            # A network file system may list the folder as it was a minute ago.
+            names |= {name for name in (CONFIG, STATE, LEDGER) if (self.path / name).exists()}
         except OSError as error:
             raise refusal(error, "output.directory: ") from None
         if all(_AROUND.fullmatch(name) for name in names):

@@ -433,6 +433,77 @@ def test_a_step_has_mpi_if_a_pmi_gives_its_tasks_their_ranks():
     assert not discover(environment("gpus-per-task", 1, PMIX_RANK="0")).mpi
 
 
+PMI = {"PMI_RANK": "3", "PMI_SIZE": "4"}
+PALS = {
+    "PALS_RANKID": "3",
+    "PALS_LOCAL_RANKID": "1",
+    "PALS_NODEID": "1",
+    "PALS_APID": "2e4b-11",
+    "PMI_LOCAL_RANK": "1",
+    "PMI_LOCAL_SIZE": "2",
+}
+FLUX = {
+    "FLUX_TASK_RANK": "3",
+    "FLUX_JOB_SIZE": "4",
+    "FLUX_TASK_LOCAL_ID": "1",
+    "FLUX_JOB_NNODES": "2",
+    "FLUX_JOB_ID": "\u01922oLk/TLb",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "place", "rendezvous", "mpi"),
+    [
+        (PMI | PALS, (3, 4, 1, 2), "mpirun.2e4b-11", True),
+        (FLUX, (3, 4, 1, 2), "mpirun.-2oLk-TLb", False),
+        (FLUX | PMI, (3, 4, 1, 2), "mpirun.-2oLk-TLb", True),
+        (PMI | {"PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2"}, (3, 4, 1, 2), "mpirun", True),
+        (PMI, (3, 4, 0, 1), "mpirun", True),
+        # five tasks, four of them on the first host
+        (FLUX | {"FLUX_JOB_SIZE": "5", "FLUX_TASK_LOCAL_ID": "3"}, (3, 5, 3, 4), None, False),
+    ],
+)
+def test_other_launchers_start_the_processes_of_a_run(environ, place, rendezvous, mpi):
+    """PALS of Cray, Flux, and process managers that set nothing but PMI's variables."""
+    found = discover(environ)
+    numbers = (found.process_id, found.num_processes, found.local_rank, found.local_processes)
+    assert (numbers, found.coordinator_host, found.mpi) == (place, None, mpi)
+    assert rendezvous in (None, found.rendezvous)
+    alone = environ == PMI
+    assert [("how many processes share a host" in line) for line in found.warnings] == alone * [1]
+
+
+def test_launchers_whose_processes_share_one_host_need_no_coordinator():
+    one_host = {
+        "PALS_RANKID": "1",
+        "PALS_LOCAL_RANKID": "1",
+        "PMI_SIZE": "2",
+        "PMI_LOCAL_SIZE": "2",
+    }
+    assert discover(one_host).coordinator_host == "localhost"
+    assert discover(FLUX | {"FLUX_JOB_NNODES": "1", "FLUX_TASK_LOCAL_ID": "3"}).coordinator_host
+
+
+def test_a_step_wins_over_the_variables_that_slurm_sets_for_an_mpi_but_not_over_flux():
+    for mpi in (PMI | PALS, {"PMIX_RANK": "1"}):
+        found = discover(environment("gpus-per-task", 1) | mpi)
+        assert (found.source, found.process_id) == ("slurm", 1)
+        shell = discover(environment("pty") | mpi)
+        assert (shell.source, shell.num_processes) == ("local", 1)
+    assert discover(environment("gpus-per-task", 1) | FLUX).process_id == 3
+
+
+def test_a_launcher_that_does_not_tell_the_number_of_processes_is_named():
+    for name in ("PMIX_RANK", "PALS_RANKID", "PMI_RANK", "FLUX_TASK_RANK"):
+        with pytest.raises(UserError) as refusal:
+            discover({name: "0"})
+        for part in (f"{name}='0'", "SIMULATOR_COORDINATOR=HOST:PORT", "srun or mpirun"):
+            assert part in str(refusal.value)
+    assert discover({"PMIX_RANK": "1"} | BY_HAND).process_id == 3
+
+
 def test_ranks_that_contradict_each_other_are_refused():
     with pytest.raises(UserError, match="PMI_RANK=5, PMI_SIZE=2"):
         discover(HYDRA | {"PMI_RANK": "5"})
+    with pytest.raises(UserError, match="FLUX_TASK_RANK=4, FLUX_JOB_SIZE=4"):
+        discover(FLUX | {"FLUX_TASK_RANK": "4"})

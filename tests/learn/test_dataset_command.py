@@ -111,6 +111,37 @@ def test_files_are_written_while_other_runs_go_on(computed: Sweep, monkeypatch):
     assert contents(sweep.folder / "dataset") == whole
 
 
+def check_shapes(file: Any) -> None:
+    """The rule of The Well on everything that a file names: it says by booleans which axes it has,
+    and has these."""
+    spatial = [*file["dimensions"].attrs["spatial_dims"]]
+    length = {axis: len(file[f"dimensions/{axis}"]) for axis in spatial}
+    along = {
+        "dimensions/time": (),
+        **{f"dimensions/{axis}": (length[axis],) for axis in spatial},
+        **{f"scalars/{name}": () for name in file["scalars"].attrs["field_names"]},
+    }
+    for order in range(3):
+        for name in file[f"t{order}_fields"].attrs["field_names"]:
+            described = file[f"t{order}_fields/{name}"].attrs["dim_varying"]
+            assert (described.dtype, len(described)) == (bool, len(spatial))
+            extents = [
+                length[axis] for axis, varies in zip(spatial, described, strict=True) if varies
+            ]
+            along[f"t{order}_fields/{name}"] = (*extents, *order * [len(spatial)])
+    for name, condition in file["boundary_conditions"].items():
+        extents = tuple(length[axis] for axis in condition.attrs["associated_dims"])
+        along[f"boundary_conditions/{name}"] = extents
+    for name, extents in along.items():
+        item = file[name]
+        varying = [item.attrs[key] for key in ("sample_varying", "time_varying")]
+        assert {type(value) for value in varying} == {np.bool_}, name
+        sizes = (file.attrs["n_trajectories"], len(file["dimensions/time"]))
+        lead = tuple(n for n, varies in zip(sizes, varying, strict=True) if varies)
+        array = item["mask"] if isinstance(item, h5py.Group) else item
+        assert array.shape == (*lead, *extents), name
+
+
 def test_the_format_of_the_well(computed: Sweep):
     """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and
     the runs' values."""
@@ -121,6 +152,7 @@ def test_the_format_of_the_well(computed: Sweep):
             dataset_name="study", grid_type="cartesian", n_spatial_dims=2, n_trajectories=2
         )
         assert described.items() <= dict(file.attrs).items()
+        check_shapes(file)
         assert {"time.dt"} < {*file.attrs["simulation_parameters"]} < file.attrs.keys()
         assert [*file["dimensions"].attrs["spatial_dims"]] == ["x", "y"]
         assert [file[f"dimensions/{name}"].shape for name in ("time", "x", "y")] == [
@@ -138,7 +170,9 @@ def test_the_format_of_the_well(computed: Sweep):
             ["velocity"],
             [],
         )
-        assert named["scalars"] == ["model.viscosity"]
+        assert named["scalars"][0] == "model.viscosity"
+        assert {*named["scalars"][1:]} == {*file.attrs["simulation_parameters"]}
+        assert file["scalars/time.dt"][()] == np.float32(0.02)
         for name, shape in (
             ("t0_fields/buoyancy", (2, 3, 8, 12)),
             ("t1_fields/velocity", (2, 3, 8, 12, 2)),

@@ -24,6 +24,7 @@ from run_support import (
     wait_until,
     write_case,
 )
+from tiers import slow
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
@@ -155,6 +156,29 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     assert (first.returncode, second.returncode) == (0, 0), shown
     assert "finished at" in shown[0][0] and shown[1][0] == ""
     assert not list((tmp_path / "run").glob(".coordinator*")), "the secret is gone"
+    assert_alike(tmp_path / "run", one_device)
+
+
+PALS = {"PALS_RANKID": "{i}", "PALS_LOCAL_RANKID": "{i}", "PMI_SIZE": "2", "PMI_LOCAL_SIZE": "2"}
+FLUX = {"FLUX_TASK_RANK": "{i}", "FLUX_JOB_SIZE": "2", "FLUX_TASK_LOCAL_ID": "{i}"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param(PALS, id="PALS"),
+        slow(FLUX | {"FLUX_JOB_NNODES": "1"}, id="Flux"),
+        slow({"PMI_RANK": "{i}", "PMI_SIZE": "2"}, id="PMI"),
+    ],
+)
+def test_two_processes_of_another_launcher_are_one_run(one_device, tmp_path, variables):
+    arguments = ["run", one_device.parent / "case.yaml", "--output", tmp_path / "run"]
+    first, second = ({name: text.format(i=i) for name, text in variables.items()} for i in (0, 1))
+    with started(*arguments, **second) as other, started(*arguments, **first) as process:
+        shown = process.communicate(timeout=120), other.communicate(timeout=30)
+    assert (process.returncode, other.returncode) == (0, 0), shown
+    assert "in 2 processes" in shown[0][0] and "finished at" in shown[0][0]
+    assert shown[1][0] == ""
     assert_alike(tmp_path / "run", one_device)
 
 

@@ -10,7 +10,18 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import CASE, contents, simulate, started, table, tool, write_case
+from run_support import (
+    CASE,
+    ROOT,
+    call,
+    contents,
+    fresh,
+    simulate,
+    started,
+    table,
+    tool,
+    write_case,
+)
 
 from simulator import open_run
 from simulator.archive.manifest import committed
@@ -330,6 +341,41 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, rows, saves):
     assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == []
 
 
+LATE_LISTINGS = """\
+import os
+
+listed, scanned = os.listdir, os.scandir
+
+
+def is_late(path):
+    return not isinstance(path, int) and os.path.abspath(path).startswith(os.environ["LATE"])
+
+
+os.listdir = lambda path=".": [] if is_late(path) else listed(path)
+os.scandir = lambda path=".": scanned(os.environ["EMPTY"] if is_late(path) else path)
+"""
+
+
+def test_a_run_goes_on_where_listings_of_its_folders_come_late(tmp_path):
+    """NFS may list a folder as it was a minute ago, here before the run, but opens by name what is
+    there: a run that begins anew would remove what it has not seen."""
+    config = write_case(tmp_path)
+    run = tmp_path / "run"
+    assert simulate(config, run, "time.max_steps=3", "output.snapshots.every_steps=1") == 0
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "sitecustomize.py").write_text(LATE_LISTINGS)
+    (empty := tmp_path / "empty").mkdir()
+    late = {"PYTHONPATH": f"{tmp_path / 'late'}:{ROOT}", "LATE": str(run), "EMPTY": str(empty)}
+    seen = fresh(
+        f"from simulator import open_run; print(open_run({str(run)!r}).snapshots.steps)", **late
+    )
+    assert seen.stdout == "(0, 1, 2, 3)\n", seen
+    again = call("run", config, "--output", run, "output.snapshots.every_steps=1", **late)
+    assert again.returncode == 0 and f"continuing from {run}/checkpoints/00000003" in again.stdout
+    assert call("verify", run, **late).returncode == 0
+    assert open_run(run).snapshots.steps[:4] == (0, 1, 2, 3)
+
+
 WAVE = """\
 model: {kind: schrodinger_poisson, self_interaction: 0.5}
 grid: {shape: [12, 10, 8], box: [6, 5, 4]}
@@ -338,6 +384,18 @@ time: {stop: 0.4, cfl: 0.5, integrator: composition4}
 devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {fields: [psi, density]}}
 """
+
+
+def test_a_snapshot_of_waves_alone_holds_their_modulus(tmp_path):
+    """VTK and yt have no complex numbers, and would find no field."""
+    config = write_case(tmp_path, WAVE)
+    short = ("time.stop=0.02", "output.snapshots.fields=[psi]")
+    assert simulate(config, tmp_path / "run", *short) == 0
+    snapshot = open_run(tmp_path / "run").snapshots[-1]
+    assert set(snapshot.manifest.fields) == {"psi", "psi_modulus"}
+    assert_allclose(snapshot["psi_modulus"], np.abs(snapshot["psi"]), rtol=1e-6)
+    with h5py.File(snapshot.path.with_suffix(".vtkhdf"), locking=False) as file:
+        assert_array_equal(file["VTKHDF/PointData/psi_modulus"], snapshot["psi_modulus"])
 
 
 def test_an_under_resolved_wave_warns_once(tmp_path, capsys):
