@@ -61,14 +61,21 @@ class Scalars(Observable[IncompressibleFlow]):
         return by_name(*derived)
 
 
-def scalar_injections(model: Equation, fields: Fields, forces: Fields) -> Columns:
-    """2 <theta' f'>, the rate at which forces add to the variance of each scalar that they act on."""
+def scalar_injections(model: Equation, fields: Fields, parts: Mapping[str, Fields]) -> Columns:
+    """2 <theta' f'>, the rate at which the forces and terms `parts`, accelerations by field, add to
+    the variance of each scalar that they act on; of several parts also that of each."""
     layout = model.transform.layout
     columns: Columns = {}
     for s in model.transported:
-        if s.name in forces:
-            fluctuations = fluctuation(layout, fields[s.name])
-            columns[f"{s.name}_injection"] = 2 * layout.inner(fluctuations, forces[s.name])
+        fluctuations = fluctuation(layout, fields[s.name])
+        gains = {
+            f"{s.name}_power_{name}": 2 * layout.inner(fluctuations, forces[s.name])
+            for name, forces in parts.items()
+            if s.name in forces
+        }
+        if gains:
+            columns[f"{s.name}_injection"] = sum(gains.values(), jnp.zeros(()))
+        columns |= gains if len(gains) > 1 else {}
     return columns
 
 
