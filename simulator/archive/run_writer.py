@@ -59,7 +59,7 @@ class Output:
         self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
-        self._warned = False
+        self._warned: set[str] = set()  # Fields that are not resolved.
         self.trouble: str | None = None
         self._series = recorders(simulation)
         self._ready: Mapping[str, Callable[..., Any]] = {}
@@ -171,10 +171,11 @@ class Output:
             "cfl": dt * values.pop("rate"),
         }
         self.write(lambda: self._rows().append(clock | values))
-        if self._first and not self._warned:
-            for line in outputs.resolution_warnings(self._simulation.model, values):
+        for line in outputs.resolution_warnings(self._simulation.model, values):
+            field = line.partition(" is under-resolved")[0]
+            if self._first and field not in self._warned:
                 self._simulation.report(f"warning: {line}")
-                self._warned = True
+            self._warned.add(field)
 
     def _rows(self) -> Table:
         if self._table is None:
