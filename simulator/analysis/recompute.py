@@ -28,7 +28,7 @@ from simulator.files import replace_file, replaced_folder
 from simulator.measure import KINDS, requested
 from simulator.measure.kind import SHOWN_FIRST
 from simulator.measure.render import RenderSettings
-from simulator.physics.models import State
+from simulator.physics.models import State, StateMemory
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.simulation.initial_state import begin, with_term_arrays
@@ -40,8 +40,8 @@ class Recomputed:
     """The snapshots of the run in `path` as states of the run's model, on any devices.
 
     `overrides` replace keys of the run's configuration, as on the command line (useful keys are
-    those of `output` and `devices`). Snapshots do not hold the memory of a forcing, so the states
-    have the memory of a new start."""
+    those of `output` and `devices`). Snapshots do not hold the memory of a state, which is therefore
+    that of the start at step 0 and NaN later, and so is all that depends on it."""
 
     def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:
         run = open_run(path)
@@ -94,9 +94,8 @@ class Recomputed:
             state = simulation.grow(state)
             time = jnp.float64(snapshot.time)
             dt = jnp.float64(snapshot.attributes.get("dt", 0.0))
-            if state.memory.residual is not None:
-                unknown = replace(state.memory, residual=jnp.float64(jnp.nan))
-                state = replace(state, memory=unknown)
+            if snapshot.step > 0:
+                state = replace(state, memory=_unknown(state.memory))
             yield simulation.placed(
                 replace(
                     state,
@@ -136,6 +135,15 @@ class Recomputed:
             n: known[n].chosen(particles, particles.records["start_velocity"], 1)
             for n, particles in sets.items()
         }, memory
+
+
+def _unknown(memory: StateMemory) -> StateMemory:
+    """NaN for the numbers of forcing, model and steps; those of particles follow from the start."""
+
+    def nan(name: str, like: jax.Array) -> jax.Array:
+        return jnp.full_like(like, jnp.nan) if jnp.issubdtype(like.dtype, jnp.inexact) else like
+
+    return replace(memory.restored(nan), particles=memory.particles)
 
 
 def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:

@@ -3,7 +3,7 @@ state."""
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ from simulator.archive.stored_state import (
     physical_axes,
 )
 from simulator.archive.verify import prune_saves
+from simulator.config import RunConfig
+from simulator.config.compare import diff_configs
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State, outputs
@@ -60,7 +62,7 @@ class Output:
         self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
-        self._warned = False
+        self._warned: set[str] = set()  # Fields that are not resolved.
         self.trouble: str | None = None
         self._series = recorders(simulation)
         self._ready: Mapping[str, Callable[..., Any]] = {}
@@ -91,11 +93,20 @@ class Output:
         first call."""
         self._ready = ready
 
-    def restore(self, checkpoint: Path) -> None:
-        """Continue with the arrays that the series carried when `checkpoint` was written."""
+    def restore(
+        self, checkpoint: Path, before: RunConfig | None, planned: Collection[str]
+    ) -> list[str]:
+        """Continue with the arrays that the series carried when `checkpoint` was written with the
+        configuration `before`; returns a line for each series that begins anew. `planned` are the
+        events due at the state of the checkpoint."""
         snapshot = open_snapshot(checkpoint)
-        for series in self._series.values():
-            series.restore(snapshot)
+        simulation = self._simulation
+        changed = [] if before is None else diff_configs(before, simulation.config)
+        lines = [
+            series.restore(snapshot, changed, simulation.state, planned)
+            for series in self._series.values()
+        ]
+        return [line for line in lines if line is not None]
 
     def _program(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return self._ready.get(name, function)
@@ -163,10 +174,11 @@ class Output:
             "cfl": dt * values.pop("rate"),
         }
         self.write(lambda: self._rows().append(clock | values))
-        if self._first and not self._warned:
-            for line in outputs.resolution_warnings(self._simulation.model, values):
+        for line in outputs.resolution_warnings(self._simulation.model, values):
+            field = line.partition(" is under-resolved")[0]
+            if self._first and field not in self._warned:
                 self._simulation.report(f"warning: {line}")
-                self._warned = True
+            self._warned.add(field)
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -1,7 +1,7 @@
 """Measures every series that the configuration of a run requests, and opens their files."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.archive.stored_state import field_dataset, restored_field, small_array
+from simulator.config.compare import Change, Difference
 from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import ParticleSubject, measurement
@@ -34,6 +35,8 @@ class Recorded:
 
     def __init__(self, name: str, measured: Measured, simulation: Simulation, kind: Kind):
         self.measured = measured
+        self._name = name
+        self._key = f"output.{kind.name}"
         self._prefix = f"series_{name}_"
         self.with_snapshots = kind.with_snapshots  # Whether every snapshot adds a row.
         self._frequent = kind.frequent or not simulation.config.run.sync
@@ -93,14 +96,45 @@ class Recorded:
                 arrays.append(Dataset(stored, np.asarray(array)))
         return arrays
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue with the arrays in a checkpoint, or begin anew if it was written without this
-        series."""
+    def restore(
+        self,
+        snapshot: Snapshot,
+        differences: Sequence[Difference],
+        state: State,
+        planned: Collection[str],
+    ) -> str | None:
+        """Continue with the arrays in a checkpoint, or begin them anew, with a line, if it holds
+        none for this series or if one of the `differences` from its configuration defines them.
+
+        The `state` of the checkpoint is then the first sample, if a row is `planned` there."""
         self._memory = None
-        if all(self._prefix + name in snapshot for name in self.template):
+        carried = self.measured.carried
+        if carried is None or not self.template:
+            return None
+        changed = () if carried.independent else differences
+        problem = self._unusable(snapshot, changed)
+        if problem is None:
             self._memory = {
                 name: self._restored(snapshot, name, like) for name, like in self.template.items()
             }
+            return None
+        if carried.samples and self._name in planned:
+            self._memory = self.program(state, self.memory)[1]
+        return f"{self._name}: begins anew at t = {snapshot.time:g}, because {problem}"
+
+    def _unusable(self, snapshot: Snapshot, differences: Sequence[Difference]) -> str | None:
+        """The reason why the arrays of a checkpoint are not those of this series."""
+        stored = {name: snapshot.get(self._prefix + name) for name in self.template}
+        if all(array is None for array in stored.values()):
+            return "the checkpoint holds no sums of it"
+        for key, old, new, change in differences:
+            if key == self._key or key.startswith(f"{self._key}.") or change is Change.FROZEN:
+                return f"{key} was {old} and is now {new}"
+        for name, like in self.template.items():
+            array = stored[name]
+            if array is None or (name not in self._places and array.shape != like.shape):
+                return "the checkpoint holds sums of other quantities"
+        return None
 
     def _restored(self, snapshot: Snapshot, name: str, like: jax.ShapeDtypeStruct) -> jax.Array:
         stored = self._prefix + name

@@ -11,29 +11,36 @@ from simulator.archive.series_file import read_columns
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json
 from simulator.learn.solver import Solver, Starts, distance, finer, grid_in_words
+from simulator.physics.resolution_columns import measured_resolutions
 from simulator.study.batch import groups
 from simulator.study.runs import SweepRun
 from simulator.study.sweep import CERTIFICATE, Sweep
 
 Say = Callable[[str], None]
-_COLUMNS: Mapping[str, tuple[tuple[str, ...], Callable[[np.ndarray], Any]]] = {
-    "k_max_eta": (("k_max_eta", "k_max_resistive"), np.min),
-    "edge_share": (("edge_enstrophy", "edge_magnetic_enstrophy", "edge_energy"), np.max),
-    "budget_residual": (("budget_residual",), lambda values: abs(values).max()),
+_REDUCED: Mapping[str, Callable[[np.ndarray], Any]] = {
+    "k_max_eta": np.min,
+    "edge_share": np.max,
+    "budget_residual": lambda values: abs(values).max(),
 }
-MEASURED = tuple(_COLUMNS)
+MEASURED = tuple(_REDUCED)
 """The numbers that follow from the diagnostics of a run: the smallest k_max times the dissipation
-scale, the largest share of squared gradients (or of the energy) at the grid's edge, and the largest
-residual of the energy budget relative to the dissipation."""
+scale of flow, magnetic field or a scalar, the largest share of squared gradients (or of the energy)
+at the grid's edge, and the largest residual of the energy budget relative to the dissipation."""
 
 
 def resolution_of(run: SweepRun) -> dict[str, float]:
     """The numbers MEASURED of a finished run, over the rows of its diagnostics; nan where its model
     has none."""
     columns = _diagnostics(run)
+    measures = measured_resolutions(columns)
+    sources = {
+        "k_max_eta": [m.scale for m in measures],
+        "edge_share": [*(m.edge for m in measures), "edge_energy"],
+        "budget_residual": ["budget_residual"],
+    }
     numbers = {}
-    for name, (sources, reduced) in _COLUMNS.items():
-        values = np.concatenate([columns.get(source, np.empty(0)) for source in sources])
+    for name, reduced in _REDUCED.items():
+        values = np.concatenate([columns.get(source, np.empty(0)) for source in sources[name]])
         values = values[np.isfinite(values)]
         numbers[name] = float(reduced(values)) if len(values) else math.nan
     return numbers

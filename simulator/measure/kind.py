@@ -245,6 +245,9 @@ class Carried:
     fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
     """Computes from the arrays the fields (..., x, y, z) that snapshots hold beside the model's; is
     compiled."""
+    independent: bool = False
+    """Whether the arrays mean the same under other settings of the kind. Otherwise a run that is
+    continued with others begins them anew, and says so."""
     samples: bool = False
     """Whether each row adds a sample of the state to the arrays. The row at the end of a run is
     then computed without `update`, unless the cadence asks for it."""

@@ -77,7 +77,9 @@ class Lightcone(Kind):
                 "end": state.time,
             }
 
-        carried = Carried(lambda: dict.fromkeys(("begin", "end"), jnp.float64(-1)), update)
+        carried = Carried(
+            lambda: dict.fromkeys(("begin", "end"), jnp.float64(-1)), update, independent=True
+        )
         places = {
             a: np.arange(n) * h for a, n, h in zip("xy", grid.shape, grid.spacing, strict=False)
         }

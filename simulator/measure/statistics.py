@@ -53,7 +53,7 @@ class Statistics(Kind):
         start = float(getattr(settings, "from"))
 
         def quantities(state: models.State) -> dict[str, jax.Array]:
-            row = outputs.diagnostics(model, outputs.contents(model, state), state.time)
+            row, _ = outputs.columns(model, outputs.contents(model, state), state.time)
             values = {name: value for name, value in row.items() if name != "rate"}
             values |= {
                 f"spectrum/{n}": e

@@ -25,7 +25,7 @@ from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, out_of_memory, pieces_of, reason
-from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim
+from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim, stored_config
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Outcome
@@ -33,6 +33,7 @@ from simulator.run.prepare import (
     find_start,
     forget_after,
     headline,
+    moment_of,
     prepare_folder,
     take_up,
 )
@@ -188,7 +189,9 @@ class _Run:
             self.journal,
         )
         if chosen is not None:
-            output.restore(chosen)
+            moment = moment_of(self.simulation.state)
+            for line in output.restore(chosen, stored_config(chosen), schedule.met(moment)):
+                self.log.say(line)
             step = int(self.simulation.state.step)
             self.cluster.together(
                 lambda: forget_after(self.folder, output, step, self.journal, self.log)

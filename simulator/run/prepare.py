@@ -21,6 +21,7 @@ from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
+from simulator.physics.models import State
 from simulator.run.folder import Choices, RunFolder, check_restored
 from simulator.run.log import RunLog
 from simulator.run.schedule import Moment, Schedule, events
@@ -127,8 +128,14 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
         # from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
-    moment = Moment(int(state.step), float(state.time), float(state.dt))
-    return Schedule.restored(planned, settings.stop, stored["schedule"], moment, settings.max_steps)
+    return Schedule.restored(
+        planned, settings.stop, stored["schedule"], moment_of(state), settings.max_steps
+    )
+
+
+def moment_of(state: State) -> Moment:
+    """The clock of a state."""
+    return Moment(int(state.step), float(state.time), float(state.dt))
 
 
 def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:

@@ -23,7 +23,11 @@ from rich.table import Column
 from simulator.archive.manifest import SAVES, committed
 from simulator.archive.series_file import read_columns
 from simulator.physics.models.cosmology import Background
-from simulator.physics.models.observables.resolution import RESOLVED, UNDER_RESOLVED
+from simulator.physics.resolution_columns import (
+    RESOLVED,
+    UNDER_RESOLVED,
+    measured_resolutions,
+)
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 from simulator.run.schedule import Moment
@@ -243,11 +247,8 @@ def _resolution(table: Path) -> list[str]:
     dissipation scale."""
     rows = read_columns(table) if table.exists() else {}
     lines = []
-    for column, words, edge in (
-        ("k_max_eta", "k_max eta", "edge_enstrophy"),
-        ("k_max_resistive", "k_max resistive scale", "edge_magnetic_enstrophy"),
-    ):
-        known = np.isfinite(rows.get(column, np.empty(0)))
+    for _, column, words, edge in measured_resolutions(rows):
+        known = np.isfinite(rows[column])
         if not known.any():
             continue
         values = rows[column][known]

@@ -126,6 +126,12 @@ class Schedule:
             or (event.every_steps and taken % event.every_steps == 0)
         )
 
+    def met(self, moment: Moment) -> tuple[str, ...]:
+        """The events that a run with this schedule from its first state on plans at the end of the
+        step that led to `moment`."""
+        before = Moment(moment.step - 1, moment.time - moment.dt, moment.dt)
+        return replace(self, counts={}).passed(before).planned(moment)
+
     def passed(self, moment: Moment) -> Self:
         """The schedule after the events due at this state: the next time of each event lies beyond
         the state."""

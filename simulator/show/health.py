@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.archive.open_run import Run
+from simulator.physics.resolution_columns import measured_resolutions
 from simulator.show.page import Verdict
 from simulator.show.runs import table_of
 
@@ -89,11 +90,11 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
 
 
 def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
-    for column, words in (("k_max_eta", "flow"), ("k_max_resistive", "magnetic field")):
+    for field, column, _, _ in measured_resolutions(columns):
         values = _finite(columns, column)
         if not len(values):
             continue
-        warned = any("under-resolved" in text and words in text for text in warnings)
+        warned = any(text.startswith(f"{field} is under-resolved") for text in warnings)
         least = float(values.min())
         meaning = (
             "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"

@@ -33,7 +33,7 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     added = sum(gained.values(), jnp.float64(0))
     residual = memory.residual
     contents = outputs.contents(model, state)
-    terms = term_columns(model, fields, time) if model.terms else {}
+    terms, rates = term_columns(model, fields, time) if model.terms else ({}, {})
     if model.budget is not None and not outputs.in_every_step(model):
         accelerations = system.accelerations(fields, time, memory)
         row, change, balance = model.budget.row(
@@ -45,7 +45,7 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     else:
         row = outputs.diagnostics(model, contents, time)
     rate = row.pop("rate")
-    row |= scalar_injections(model, fields, system.accelerations(fields, time, memory) or {})
+    row |= scalar_injections(model, fields, {**forces, **rates})
     if gained:
         row["injection"] = added
     if len(gained) > 1:

@@ -284,3 +284,64 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     drawn = {path.name for path in plot_run(whole).files}
     names = "transfer_kinetic_energy structure_functions histogram_vorticity spectrum_directional_kinetic_energy"
     assert drawn >= {f"{name}.png" for name in names.split()}
+
+
+REMEMBERED = {
+    "random force": """\
+model: {kind: navier_stokes, viscosity: 0.02, scalars: [{name: dye, diffusivity: 0.03}]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1, scalars: {dye: {peak: 2, variance: 1.0}}}
+forcing:
+  - {kind: ornstein_uhlenbeck, band: [1, 2], rate: 0.1, correlation_time: 0.2}
+  - {kind: ornstein_uhlenbeck, name: dyes, field: dye, band: [1, 2], rate: 0.1, correlation_time: 0.2}
+  - {kind: taylor_green, amplitude: 0.3}
+""",
+    "shear": """\
+model: {kind: navier_stokes, viscosity: 0.02, shear: -2.0}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+""",
+    "term": """\
+model: {kind: navier_stokes, viscosity: 0.02}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+forcing: {kind: ornstein_uhlenbeck, band: [1, 2], rate: 0.1, correlation_time: 0.2}
+terms: [{name: rest, kind: relax, target: {velocity: [0, 0, 0]}, relaxation_time: 1}]
+""",
+    "expansion": """\
+model:
+  kind: composite
+  gravitational_constant: 0.1
+  cosmology: {start: 0.1, matter: 1.0}
+  components: [{kind: particles, name: dark, count: 512}]
+initial: {kind: composite, components: {dark: {kind: cosmological, amplitude: 0.1, index: -2, seed: 1}}}
+""",
+}
+UNKNOWN = {
+    "random force": {
+        "injection",
+        "power_ornstein_uhlenbeck",
+        "dye_injection",
+        "budget_residual",
+    },
+    "shear": {"lost_to_shear", "budget_residual"},
+    "term": {"injection", "budget_residual"},
+    "expansion": {"energy_residual", "cfl"},
+}
+
+
+@pytest.mark.parametrize("case", REMEMBERED)
+def test_a_column_is_the_one_of_the_run_or_nan(tmp_path, case):
+    """Snapshots do not hold what a state remembers: nothing takes a new start's in its place."""
+    time = "{stop: 0.4, dt: 0.05}"
+    text = f"{REMEMBERED[case]}grid: {{shape: [8, 8, 8]}}\ntime: {time}\n"
+    output = "output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 4}}\n"
+    path = write_case(tmp_path, f"name: case\n{text}devices: {{platform: cpu, count: 1}}\n{output}")
+    assert simulate(path, tmp_path / "run") == 0
+    analyze_snapshots(tmp_path / "run")
+    run = open_run(tmp_path / "run").diagnostics
+    again = open_run(tmp_path / "run" / "analysis").diagnostics
+    rows = np.searchsorted(run["step"], again["step"])
+    unknown = {name for name, values in again.items() if np.isnan(values[1:]).any()}
+    for name, values in again.items():
+        known = slice(0, 1) if name in unknown else slice(None)
+        expected = run[name][rows][known]
+        assert_allclose(values[known], expected, rtol=1e-9, atol=1e-9, err_msg=name)
+    assert unknown == UNKNOWN[case]

@@ -50,7 +50,8 @@ BODY = (
 PLANE_BODY = BODY.replace("[0, 0, 0]", "[0, 0]")
 FORCED = "\nforcing: {kind: linear, coefficient: 0.1}"
 FORCES = """
-forcing: [{kind: linear, coefficient: 0.1}, {kind: linear, name: pull, field: dye, coefficient: 0.1}]"""
+forcing: [{kind: linear, coefficient: 0.1}, {kind: linear, name: pull, field: dye, coefficient: 0.1},
+  {kind: linear, name: push, field: dye, coefficient: 0.1}]"""
 SERIES = """
 output: {spectra: {every: 1}, transfer: {every: 1}, particle_statistics: {every: 1}, pair_correlation: {every: 1},
   trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}}
@@ -192,7 +193,7 @@ def columns(simulation: Simulation) -> list[str]:
 
 def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation):
     known = [name.replace("NAME", "dye") for name in listed("columns")]
-    known += [f"power_{name}" for name in simulation.config.forcings]
+    known += [f"{of}power_{n}" for n in simulation.config.forcings for of in ("", "dye_")]
     assert undocumented(columns(simulation), known) == []
     series = measured_series(simulation)
     assert len(series) >= 5
@@ -210,7 +211,8 @@ def test_every_column_and_every_variable_of_a_series_has_a_formula(simulation):
 def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed():
     text = (FOLDER / "reference" / "columns.md").read_text()
     earlier = re.findall(r"`(\w+)`", text.partition("## Earlier names")[2])
-    listed_now = {name.replace("NAME", "dye") for name in listed("columns")} - set(earlier)
+    dyed = (name.replace("NAME", "dye").replace("PART", "pull") for name in listed("columns"))
+    listed_now = set(dyed) - set(earlier)
     written = {name for case in CASES for name in columns(built(case))}
     assert {name for name in listed_now if not name.startswith("COMPONENT_")} - written == set()
     known = listed("columns")

@@ -4,6 +4,8 @@ import csv
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -16,6 +18,7 @@ from simulator.cli import main
 from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.learn.baseline import Point, Trial, comparison, floor_of, measure
+from simulator.learn.certificate import resolution_of
 from simulator.learn.solver import Starts, distance, resampled
 from simulator.study.batch import groups
 from simulator.study.sweep import Sweep, open_sweep
@@ -39,6 +42,16 @@ def test_values_are_interpolated_by_their_fourier_series():
     assert distance(coarse, frames, (16, 16)) == pytest.approx(0.5**0.5, rel=1e-12)
     assert distance(frames, frames, (16, 16)) < 1e-14
     assert resampled(wave(16, 3) + 1j, (8, 8)).dtype == complex
+
+
+def test_a_certificate_counts_scalars(tmp_path):
+    """The flow is resolved, with k_max eta = 1.97, and the dye is not."""
+    columns = {"k_max_eta": 1.97, "edge_enstrophy": 1e-6, "budget_residual": 1e-5}
+    columns |= {"dye_k_max_batchelor": 0.028, "dye_edge_gradient": 0.9}
+    lines = (",".join(map(str, values)) for values in (columns, columns.values()))
+    (tmp_path / "diagnostics.csv").write_text("\n".join(lines) + "\n")
+    numbers = resolution_of(cast(Any, SimpleNamespace(folder=tmp_path)))
+    assert numbers == {"k_max_eta": 0.028, "edge_share": 0.9, "budget_residual": 1e-5}
 
 
 def test_a_data_set_has_a_certificate_of_each_run(computed: Sweep, capsys):

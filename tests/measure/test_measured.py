@@ -10,11 +10,10 @@ from simulator.archive.series_recorder import measured_series
 from simulator.measure.structure_functions import default_separations
 from simulator.physics.models import State, outputs
 from simulator.physics.models.observables.resolution import (
-    RESOLVED,
     dissipation_scale,
     ratio,
-    unresolved,
 )
+from simulator.physics.resolution_columns import RESOLVED, unresolved
 from simulator.spectral import Grid
 
 DAMPED = {"hyperviscosity": {"order": 2, "coefficient": 1e-4}, "rotation": [0, 0, 1]}
@@ -310,3 +309,26 @@ def test_a_flow_that_the_grid_cuts_off_warns_and_a_start_at_large_scales_does_no
         assert columns["k_max_eta"] < RESOLVED and len(unresolved(columns)) == lines
         assert outputs.resolution_warnings(simulation.model, columns) == unresolved(columns)
     assert unresolved(columns | {"k_max_eta": 1.01, "edge_enstrophy": 0.5}) == []
+
+
+@pytest.mark.parametrize("name, model", [("dye", "navier_stokes"), ("buoyancy", "boussinesq")])
+@pytest.mark.parametrize("schmidt, slope, lines", [(5000, 0, 1), (1, 0, 0), (5000, -9, 0)])
+def test_a_scalar_that_the_grid_cuts_off_warns(name, model, schmidt, slope, lines):
+    """The flow, of large scales, is resolved. The scalar's variance falls as k^slope."""
+    nu = 0.5
+    diffusivity = nu / schmidt
+    settings = {"kind": model, "viscosity": nu}
+    if name == "dye":
+        settings["scalars"] = [{"name": name, "diffusivity": diffusivity}]
+    else:
+        settings |= {"diffusivity": diffusivity, "stratification": 1.0}
+    scalar = {"variance": 1, "peak": 2, "spectrum": "power_law", "slope": slope}
+    start = {"kind": "taylor_green", "scalars": {name: scalar}}
+    simulation = flow(16, 16, 16, initial=start, model=settings)
+    row = measured(simulation)
+    # sqrt(D / omega_rms) = sqrt(nu / omega_rms) / sqrt(Sc): Batchelor's scale.
+    scale = row["k_max_eta"] / schmidt**0.5
+    assert row[f"{name}_k_max_batchelor"] == pytest.approx(scale, rel=1e-12)
+    found = outputs.resolution_warnings(simulation.model, row)
+    assert len(found) == lines
+    assert all(line.startswith(f"{name} is under-resolved") for line in found)

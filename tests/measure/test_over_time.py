@@ -1,6 +1,8 @@
 """Means over time and their errors, against numpy and against an exactly known correlation; means
 and variances of whole fields, which are those of the snapshots, and the same after a restart."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -153,3 +155,34 @@ def test_a_run_that_ended_between_samples_has_the_same_ones_when_it_goes_on(tmp_
     last, expected = (open_run(folder).snapshots[-1] for folder in (parts, whole))
     for key in ("velocity_mean", "velocity_variance"):
         assert_array_equal(last[key][:], expected[key][:])
+
+
+@pytest.mark.parametrize(
+    "kind, change",
+    [
+        ("statistics", {"from": 0.2}),
+        ("statistics", {"every_steps": 2}),
+        ("field_statistics", {"from": 0.2}),
+        ("field_statistics", {"fields": ["velocity", "speed"]}),
+    ],
+)
+def test_sums_begin_anew_when_their_definition_changes(tmp_path, capsys, kind, change):
+    """The first part ends at step 4, t = 0.2, whose state is the first sample of the second."""
+    text = CASE.split("output:")[0].replace("stop: 1.0, dt: 0.02", "stop: 0.4, dt: 0.05")
+    text += f"output: {{snapshots: {{every: 0.2}}, {kind}: {{from: 0, every_steps: 1}}}}\n"
+    case = write_case(tmp_path, text.replace("count: 2", "count: 1"))
+    folder = tmp_path / "run"
+    assert simulate(case, folder, "time.stop=0.2") == 0
+    ((key, value),) = change.items()
+    assert simulate(case, folder, f"output.{kind}.{key}={json.dumps(value)}") == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith(f"{kind}: begins"))
+    assert f"because output.{kind}.{key} was" in line
+    samples = open_run(folder).series(kind)["samples"]
+    assert samples[4] == 5 and samples[-1] == (3 if key == "every_steps" else 5)
+    if key == "from":
+        assert simulate(case, tmp_path / "whole", f"output.{kind}.from=0.2") == 0
+        parts, whole = (open_run(tmp_path / name) for name in ("run", "whole"))
+        for name, last in whole.series(kind).at(-1).items():
+            assert_array_equal(parts.series(kind).at(-1)[name], last)
+        for name, field in whole.snapshots[-1].items():
+            assert_array_equal(parts.snapshots[-1][name][:], field[:])

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from run_support import call, largest_difference, simulate
 
 from simulator import Simulation, differentiate, load_config, open_run, open_sweep
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.stored_state import RunInputs
 from simulator.cli import main
 from simulator.errors import UserError
@@ -126,6 +127,29 @@ def test_files_of_every_kind_give_the_same_target_and_mask(reference):
     found = [rates(twin(nudge(targets[0], mask=mask)))[0] for mask in masks]
     assert_allclose(found[1], found[0], atol=1e-12)
     assert_allclose(found[2], found[0], atol=1e-5)  # the file is in single precision
+
+
+def test_every_series_is_the_one_of_the_flow_without_terms(reference):
+    """Of one state; no row needs the arrays that terms have read."""
+    mask = {"kind": "array", "path": str(reference / "mask.npy")}
+    term = nudge({"array": str(reference / "velocity.npy")}, mask=mask)
+    kinds = ("statistics", "spectra", "transfer", "histograms", "structure_functions")
+    output = {kind: {"every_steps": 1} for kind in kinds}
+    rows = []
+    for terms in ([term], []):
+        simulation = twin(*terms, output=output)
+        measured_kinds = measured_series(simulation)
+        row = {}
+        for kind in kinds:
+            series = measured_kinds[kind]
+            carried = series.carried
+            sums = () if carried is None else (carried.update(simulation.state, carried.begin()),)
+            computed = jax.jit(series.compute)(simulation.state, *sums)
+            row |= {f"{kind}/{name}": values for name, values in computed.items()}
+        rows.append(row)
+    assert rows[0].keys() == rows[1].keys() and len(rows[0]) > 50
+    for name, values in rows[1].items():
+        assert_allclose(rows[0][name], values, rtol=1e-12, atol=1e-14, err_msg=name)
 
 
 def test_a_target_of_another_grid_keeps_its_modes(reference):

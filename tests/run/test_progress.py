@@ -161,6 +161,11 @@ def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
     found = summary(tmp_path, **arguments, next_commands=[])
     assert "k_max eta: minimum 3 (t = 0), last row 3" in found
     assert "k_max resistive scale: minimum 2 (t = 0), last row 2" in found
+    table.write_text("step,time,dye_k_max_batchelor,dye_edge_gradient\n0,0.0,0.03,0.4\n")
+    line = (
+        "dye: k_max Batchelor scale: minimum 0.03 (t = 0), last row 0.03; a resolved cascade has 1"
+    )
+    assert line in summary(tmp_path, **arguments, next_commands=[])
     table.write_text("step,time,energy\n0,0.0,1.0\n")
     assert not any(
         line.startswith("k_max") for line in summary(tmp_path, **arguments, next_commands=[])

@@ -28,7 +28,7 @@ initial: {kind: random}
 """
 
 
-def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", more=""):
+def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", more="", **scalars):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(CONFIG + more)
     time = np.arange(5) / 4
@@ -38,6 +38,7 @@ def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", mor
         "enstrophy": 5.0,
         "k_max_eta": k_max_eta,
         "max_divergence": 1e-15,
+        **scalars,
     }
     columns = {"time": time, "energy": 0.5 - time / 5, "budget_residual": residual * (time > 0)}
     write_table(folder, columns | {name: np.full(5, value) for name, value in constant.items()})
@@ -174,6 +175,15 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
             "warn",
         ),
         ({"k_max_eta": 0.5}, "resolution (k_max_eta)", "note"),
+        (
+            {
+                "log": "2026-01-01 00:00:00 warning: dye is under-resolved: ...\n",
+                "dye_k_max_batchelor": 0.03,
+                "dye_edge_gradient": 0.4,
+            },
+            "resolution (dye_k_max_batchelor)",
+            "warn",
+        ),
     ],
 )
 def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):

@@ -27,8 +27,8 @@ from simulator.physics.models.advection import (
     stress_without_trace,
 )
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import Fields, FieldSpec, constant
-from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.models.fields import Fields, FieldSpec
+from simulator.physics.models.passive_scalars import TransportedScalar, whole_gradient
 from simulator.physics.user_function import UserFiles, UserFunction, traced_values
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Points, Transform
@@ -44,7 +44,6 @@ from simulator.spectral.collectives import after
 from simulator.spectral.operators import (
     curl,
     divergence,
-    gradient,
     squared,
     symmetric_pairs,
     wavenumbers,
@@ -148,11 +147,8 @@ class StressClosure(Closure):
         layout = self.transform.layout
         inputs = self.stress_inputs(layout, fields["velocity"])
         for scalar in model.transported:
-            full = gradient(layout, fields[scalar.name])
-            if not absent(*scalar.mean_gradient):
-                mean = constant(scalar.mean_gradient, full.real.dtype)
-                full = jnp.where(layout.zero, mean, full)
-            inputs[f"gradient/{scalar.name}"] = full
+            theta = fields[scalar.name]
+            inputs[f"gradient/{scalar.name}"] = whole_gradient(layout, theta, scalar.mean_gradient)
         if "magnetic" in fields:
             inputs["current"] = curl(layout, fields["magnetic"])
         return inputs

@@ -106,14 +106,22 @@ def point_moments(model: Equation, fields: Fields) -> Evaluated:
     return model.transform.evaluate(inputs, local, tuple(part.parameters for part in wanted))
 
 
-def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
-    """Scalars of `diagnostics.csv` by column, and `rate`, the largest rate (1/time) that a step has
-    to resolve."""
+def columns(model: Equation, fields: Any, time: Number) -> tuple[Columns, Evaluated]:
+    """Scalars of `diagnostics.csv` by column, without those of forces and terms, which are not
+    evaluated; and the maxima and means behind them."""
     model = model.at(time)
     evaluated = point_moments(model, fields)
     row: Columns = {}
     for part in model.has:
         row |= part.columns(model, fields, Row(time, evaluated, row))
+    return row, evaluated
+
+
+def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
+    """The `columns`, and `rate`, the largest rate (1/time) that a step has to resolve. Terms need
+    the arrays of the state: `tendency.with_arrays`."""
+    model = model.at(time)
+    row, evaluated = columns(model, fields, time)
     if "rate" in row and not model.terms:
         return row
     # The mean field about which exact waves run does not limit dt.

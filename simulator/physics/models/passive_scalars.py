@@ -7,11 +7,12 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import along_axes
+from simulator.physics.models.fields import along_axes, constant
 from simulator.physics.names import naming
 from simulator.settings import AxisVector, NonNegative, Settings
-from simulator.spectral import Grid
-from simulator.spectral.arrays import PhysicalVector, PointValues
+from simulator.spectral import Grid, Layout
+from simulator.spectral.arrays import PhysicalVector, PointValues, SpectralScalar, SpectralVector
+from simulator.spectral.operators import gradient
 
 
 class Scalar(Settings):
@@ -39,6 +40,16 @@ def scalar_fluxes(
     """u theta at a point, by scalar."""
     u = jnp.unstack(values["velocity"])
     return {s.name: jnp.stack([values[s.name] * v for v in u]) for s in transported}
+
+
+def whole_gradient(
+    layout: Layout, theta: SpectralScalar, mean_gradient: Sequence[float]
+) -> SpectralVector:
+    """grad(theta + G . x)."""
+    slopes = gradient(layout, theta)
+    if absent(*mean_gradient):
+        return slopes
+    return jnp.where(layout.zero, constant(mean_gradient, slopes.real.dtype), slopes)
 
 
 def scalars_on(grid: Grid, scalars: Sequence[Scalar]) -> tuple[TransportedScalar, ...]:

@@ -12,14 +12,14 @@ from pydantic import Discriminator, Field, Tag
 from simulator.errors import UserError
 from simulator.physics.models.advection import strain_rate, stress_pairs
 from simulator.physics.models.closures import diffusive_rate
-from simulator.physics.models.fields import Fields, constant
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.passive_scalars import whole_gradient
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import Coordinates, extents_of
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
-from simulator.spectral.operators import gradient
 
 
 class PythonCoefficientSettings(Settings):
@@ -106,7 +106,9 @@ class Viscosity(Term):
                 u = fields[name]
                 inputs["strain"] = strain_rate(layout, u, stress_pairs(len(u)))
             else:
-                inputs[f"gradient/{name}"] = gradient(layout, fields[name])
+                # The same as the input of this name of a closure.
+                mean = self._gradients.get(name, ())
+                inputs[f"gradient/{name}"] = whole_gradient(layout, fields[name], mean)
         return inputs
 
     def at_point(
@@ -125,8 +127,6 @@ class Viscosity(Term):
                 slope = 2 * jnp.stack(diagonal)
             else:
                 slope = inputs[f"gradient/{name}"]
-                if name in self._gradients:
-                    slope = slope + constant(self._gradients[name], slope.dtype)
             coefficient = self.coefficient(name, known, points, time)
             fluxes[name] = -coefficient * slope
             factor = 2 if name in self._functions else 1

@@ -1,24 +1,20 @@
 """How well the grid resolves a flow, and where its cascade ends."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.damping import DampingTerms
+from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.resolution_columns import BATCHELOR
 from simulator.spectral import Layout
-from simulator.spectral.arrays import Number, OfModes
+from simulator.spectral.arrays import Number, OfModes, SpectralScalar
 from simulator.spectral.grid import AXES
 
 EDGE = 0.8
 """The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the
 largest."""
-RESOLVED = 1.0
-"""The smallest k_max eta of a resolved flow; gradients need 1.5 (Pope, Turbulent Flows, section
-9.1.2)."""
-UNDER_RESOLVED = 1e-3
-"""The largest part of enstrophy, or of waves' energy, at the edge of the spectrum."""
 _NEWTON_STEPS = 8
 
 
@@ -66,23 +62,19 @@ def dissipation_scale(
     return jnp.where(dissipation > 0, jnp.exp(-log_k), jnp.nan)
 
 
-def unresolved(row: Mapping[str, float]) -> list[str]:
-    """Warnings about the resolution of a flow from a row of diagnostics, one for each field that
-    the grid cuts off.
-
-    k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it,
-    as after a start at large scales, the edge of the spectrum is empty and nothing is lost."""
-    lines = []
-    for field, column, edge in (
-        ("flow", "k_max_eta", "edge_enstrophy"),
-        ("magnetic field", "k_max_resistive", "edge_magnetic_enstrophy"),
-    ):
-        if row.get(column, RESOLVED) < RESOLVED and row[edge] > UNDER_RESOLVED:
-            resolution = f"{column} = {row[column]:.2f}, below {RESOLVED:g}"
-            part = f"{row[edge]:.1%} of its squared gradients lies near the grid's edge"
-            cure = "a finer grid or more damping resolves it"
-            lines.append(f"the {field} is under-resolved: {resolution}, and {part}; {cure}")
-    return lines
+def scalar_resolution(
+    layout: Layout, scalar: TransportedScalar, theta: SpectralScalar, enstrophy: Number
+) -> dict[str, Number]:
+    """k_max times the Batchelor scale sqrt(D / omega_rms), at which diffusion is as fast as the
+    strain of the smallest eddies; nan without a flow. It is (nu D^2 / dissipation)^(1/4): Batchelor,
+    J. Fluid Mech. 5, 113 (1959)."""
+    strain = jnp.sqrt(2 * jnp.asarray(enstrophy, jnp.float64))
+    scale = jnp.sqrt(ratio(jnp.asarray(scalar.diffusivity, jnp.float64), strain))
+    squares = layout.k_squared(theta.real.dtype) * abs(theta) ** 2
+    return {
+        f"{scalar.name}_edge_gradient": tail_fraction(layout, squares, 0.0),
+        scalar.name + BATCHELOR: layout.grid.largest_wavenumber * scale,
+    }
 
 
 def ratio(a: Number, b: Number) -> Number:

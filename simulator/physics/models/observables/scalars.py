@@ -9,7 +9,9 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, alo
 from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.physics.models.observables.resolution import scalar_resolution
 from simulator.physics.models.passive_scalars import TransportedScalar
+from simulator.physics.resolution_columns import FIELDS, measured_resolutions, unresolved
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
@@ -18,7 +20,8 @@ from simulator.spectral.operators import fluctuation, gradient, squared
 class Scalars(Observable[IncompressibleFlow]):
     """For each passive scalar the mean, the variance <theta'^2> (without the mean), its dissipation
     2 D <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
-    dissipation."""
+    dissipation. For each scalar, buoyancy too, how well the grid resolves it, unless a closure cuts
+    it off."""
 
     def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
         columns: Columns = {}
@@ -35,7 +38,12 @@ class Scalars(Observable[IncompressibleFlow]):
             if any(s.mean_gradient):
                 carried = along(s.mean_gradient, fields["velocity"])
                 columns[f"{s.name}_production"] = -2 * layout.inner(fluctuations, carried)
+        for s in model.transported if model.closure is None else ():
+            columns |= scalar_resolution(layout, s, fields[s.name], row.before["enstrophy"])
         return columns
+
+    def warnings(self, model: IncompressibleFlow, row: Mapping[str, float]) -> list[str]:
+        return unresolved(row, [m for m in measured_resolutions(row) if m not in FIELDS])
 
     def energies(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
         layout = model.transform.layout
@@ -61,14 +69,21 @@ class Scalars(Observable[IncompressibleFlow]):
         return by_name(*derived)
 
 
-def scalar_injections(model: Equation, fields: Fields, forces: Fields) -> Columns:
-    """2 <theta' f'>, the rate at which forces add to the variance of each scalar that they act on."""
+def scalar_injections(model: Equation, fields: Fields, parts: Mapping[str, Fields]) -> Columns:
+    """2 <theta' f'>, the rate at which the forces and terms `parts`, accelerations by field, add to
+    the variance of each scalar that they act on; of several parts also that of each."""
     layout = model.transform.layout
     columns: Columns = {}
     for s in model.transported:
-        if s.name in forces:
-            fluctuations = fluctuation(layout, fields[s.name])
-            columns[f"{s.name}_injection"] = 2 * layout.inner(fluctuations, forces[s.name])
+        fluctuations = fluctuation(layout, fields[s.name])
+        gains = {
+            f"{s.name}_power_{name}": 2 * layout.inner(fluctuations, forces[s.name])
+            for name, forces in parts.items()
+            if s.name in forces
+        }
+        if gains:
+            columns[f"{s.name}_injection"] = sum(gains.values(), jnp.zeros(()))
+        columns |= gains if len(gains) > 1 else {}
     return columns
 
 

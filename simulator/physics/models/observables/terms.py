@@ -21,8 +21,11 @@ from simulator.spectral.arrays import Number, PointValues
 from simulator.spectral.transform import Tree
 
 
-def term_columns(model: Equation, fields: Fields, time: Number) -> Columns:
-    """`power_NAME`, the energy per time that each term adds, and the columns of its own."""
+def term_columns(
+    model: Equation, fields: Fields, time: Number
+) -> tuple[Columns, dict[str, Fields]]:
+    """`power_NAME`, the energy per time that each term adds, with the columns of its own; and the
+    rates (field/time) of each term, by its name and by field."""
     transform = model.transform
     evolved = {name: fields[name] for name in model.fields}
 
@@ -42,18 +45,20 @@ def term_columns(model: Equation, fields: Fields, time: Number) -> Columns:
     value, slopes_of = jax.vjp(lambda f: energy(model, {**fields, **f}), evolved)
     (slopes,) = slopes_of(jnp.ones_like(value))
     columns: Columns = {}
+    by_term: dict[str, Fields] = {}
     for term, (sources, fluxes) in zip(model.terms, evaluated.products, strict=True):
         power = jnp.float64(0)
         rates = added(sources, rates_of_fluxes(model, fluxes))
         rates = added(rates, term.modal_rates(evolved, time))
-        for name, rate in solenoidal_rates(model, rates).items():
+        by_term[term.settings.name] = solenoidal_rates(model, rates)
+        for name, rate in by_term[term.settings.name].items():
             power += (slopes[name] * rate).real.astype(jnp.float64).sum()
         columns[f"power_{term.settings.name}"] = power
         start = f"{term.settings.name}/"
         own = {n: mean for n, mean in evaluated.means.items() if n.startswith(start)}
         volume = transform.grid.volume
         columns |= term.columns({n[len(start) :]: mean * volume for n, mean in own.items()})
-    return columns
+    return columns, by_term
 
 
 def energy(model: Equation, fields: Fields) -> Number:

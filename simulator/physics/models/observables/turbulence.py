@@ -23,8 +23,8 @@ from simulator.physics.models.observables.resolution import (
     dissipation_scale,
     ratio,
     tail_fraction,
-    unresolved,
 )
+from simulator.physics.resolution_columns import FIELDS, unresolved
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, PhysicalVector, PointValues
 from simulator.spectral.grid import AXES
@@ -135,7 +135,9 @@ class Turbulence(Observable[IncompressibleFlow]):
         return columns
 
     def warnings(self, model: IncompressibleFlow, row: Mapping[str, float]) -> list[str]:
-        return unresolved(row) if self.resolves and model.closure is None else []
+        if not self.resolves or model.closure is not None:
+            return []
+        return unresolved(row, [measure for measure in FIELDS if measure.scale in row])
 
 
 def products_about(mean: Float[Array, "d"], values: PhysicalVector, name: str) -> PointValues:

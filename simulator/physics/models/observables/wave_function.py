@@ -12,7 +12,8 @@ from simulator.physics.models.density import by_axis, center, density_power, fro
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.kinds import MatterWave
 from simulator.physics.models.observables.observable import Columns, Observable, Row
-from simulator.physics.models.observables.resolution import UNDER_RESOLVED, tail_fraction
+from simulator.physics.models.observables.resolution import tail_fraction
+from simulator.physics.resolution_columns import UNDER_RESOLVED
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import (
     Number,
