@@ -57,7 +57,7 @@ class Output:
         self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
-        self._warned = False
+        self._warned: set[Callable[..., list[str]]] = set()
         self.trouble: str | None = None
         self._series = recorders(simulation)
         self._ready: Mapping[str, Callable[..., Any]] = {}
@@ -160,10 +160,12 @@ class Output:
             "cfl": dt * values.pop("rate"),
         }
         self.write(lambda: self._rows().append(clock | values))
-        if self._first and not self._warned:
-            for line in outputs.resolution_warnings(self._simulation.model, values):
-                self._simulation.report(f"warning: {line}")
-                self._warned = True
+        if self._first:
+            model = self._simulation.model
+            for kind in (outputs.resolution_warnings, outputs.matter_warnings):
+                for line in kind(model, values) if kind not in self._warned else ():
+                    self._simulation.report(f"warning: {line}")
+                    self._warned.add(kind)
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.cosmology import in_units
+from simulator.physics.models.cosmology import in_units, mean_density
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.kinds import MatterWave, Mixture
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.state import State
@@ -157,6 +158,19 @@ def budget_row(
 def resolution_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
     """Lines about the run's resolution, from a row of diagnostics."""
     return [line for part in model.has for line in part.warnings(model, row)]
+
+
+def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
+    """A line if the mean density, of a row of diagnostics, is not that of the background, with which
+    structure grows as the background says."""
+    if not isinstance(model, MatterWave | Mixture) or model.background is None or not model.gravity:
+        return []
+    wanted = mean_density(model.background.settings, model.gravity)
+    ratio = row["mass"] / model.transform.grid.volume / wanted
+    if abs(ratio - 1) < 1e-3:
+        return []
+    means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
+    return [f"{means}; structure then does not grow as in this background"]
 
 
 def step_trouble(model: Equation, fields: Any) -> tuple[str, str] | None:
