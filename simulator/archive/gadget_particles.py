@@ -123,9 +123,8 @@ class GadgetParticles(ParticlesOnDisk):
         return np.concatenate(parts).T
 
     def _sensible(self, name: str, values: np.ndarray) -> bool:
-        """Whether values lie in the range of their record; NaN lies in none. Real numbers are
-        compared in double precision, in which the limits are exact."""
-        values = values.astype(np.float64) if values.dtype.kind == "f" else values
+        """Whether values lie in the range of their record; NaN lies in none."""
+        values = _in_double(values)
         length = self.header["BoxSize"]
         match name:
             case "position":
@@ -220,12 +219,19 @@ def _by_type(file: h5py.File, name: str, kind: int, kinds: str) -> np.ndarray:
     values = np.asarray(attributes[name])
     if values.ndim != 1 or len(values) <= kind or values.dtype.kind not in kinds:
         raise ValueError(f"{name} in Header is {shown(values)}; a number for each type is needed")
+    values = _in_double(values)
     most = _MOST_PARTICLES if kinds == "iu" else LARGEST
     if not ((values >= 0) & (values <= most)).all():
         raise ValueError(
             f"{name} in Header is {shown(values)}; numbers from 0 to {most:g} are needed"
         )
     return values
+
+
+def _in_double(values: np.ndarray) -> np.ndarray:
+    """Real numbers in double precision, in which limits are not rounded: 1e-50 is not zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float64) if values.dtype.kind == "f" else values
 
 
 def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:

@@ -152,7 +152,9 @@ def _power_table(
     return k, power
 
 
-def _check_cover(settings: LinearPowerSettings, table: SpectrumTable, unit: float, grid: Grid) -> None:
+def _check_cover(
+    settings: LinearPowerSettings, table: SpectrumTable, unit: float, grid: Grid
+) -> None:
     """Raises UserError unless the table, with k in 1 / length over `unit`, covers the grid's modes."""
     steps = grid.seen(grid.fundamental)
     most = [(n - 1) // 2 * k for n, k in zip(grid.seen(grid.shape), steps, strict=True)]
@@ -173,15 +175,17 @@ _MISSING = 0.02  # The largest share of sigma^2 that may lie beyond a table.
 
 def _tabulated_sigma(k: np.ndarray, power: Any) -> tuple[Any, Any]:
     """sigma in spheres of 8 Mpc/h of a power law between rows, k in h/Mpc, and an estimate of the
-    share of sigma^2 beyond the rows: the integrand at both ends, with the envelope of the window,
-    falls as k^4 and k^-4 or faster."""
-    xp = jnp if isinstance(power, jax.Array) else np
+    share of sigma^2 beyond the rows, where the integrand, with the envelope of the window, goes on
+    as the power law that it is at either end."""
+    xp: Any = jnp if isinstance(power, jax.Array) else np
     fine = np.geomspace(k[0], k[-1], 20_000)
-    deviation = sigma(fine, xp.exp(xp.interp(np.log(fine), np.log(k), xp.log(power))))
-    ends = np.array([0, -1])
-    window = np.minimum(1, 9 / (8 * k[ends]) ** 4)
-    beyond = power[ends] * window * k[ends] ** 3 / (8 * math.pi**2)
-    return deviation, beyond.max() / deviation**2
+    values = xp.exp(xp.interp(np.log(fine), np.log(k), xp.log(power)))
+    deviation = sigma(fine, values)
+    window = np.minimum(1, 9 / (8 * fine) ** 4)
+    curve = xp.maximum(values * window * fine**3 / (2 * math.pi**2), 1e-300)
+    falls = np.array([1, -1]) * xp.log(curve[np.array([1, -1])] / curve[np.array([0, -2])])
+    falls = xp.maximum(falls / np.log(fine[1] / fine[0]), 1e-3)
+    return deviation, (curve[np.array([0, -1])] / falls).max() / deviation**2
 
 
 def _suppressed(power: Power, mass: float | jax.Array, per_mpc: float) -> Power:
