@@ -165,8 +165,9 @@ def stated_header(path: Path) -> dict[str, float]:
                 f"{path}: is in GADGET's binary format {_BINARY[begin]}; HDF5 (format 3) is needed"
             )
     with _reading(path) as file:
+        about = _attributes(file, "Header")
         swift = any(name.startswith("Unit length in cgs") for name in _attributes(file, "Units"))
-        if swift or "SWIFT" in str(_attributes(file, "Header").get("Code")):
+        if swift or "Dimension" in about or "SWIFT" in str(about.get("Code")):
             what = "is a file for SWIFT, with peculiar velocities and without h"
             raise ValueError(f"{what}; GADGET's HDF5 format is needed (gadget_hdf5 of monofonIC)")
         header = _header(file)

@@ -163,7 +163,7 @@ class Output:
         if self._first:
             model = self._simulation.model
             for kind in (outputs.resolution_warnings, outputs.matter_warnings):
-                for line in kind(model, values) if kind not in self._warned else ():
+                for line in kind(model, values | clock) if kind not in self._warned else ():
                     self._simulation.report(f"warning: {line}")
                     self._warned.add(kind)
 

@@ -213,6 +213,17 @@ def test_files_that_are_not_read_are_named(written, tmp_path):
             records(path)
 
 
+def test_conventions_that_numbers_betray_are_named(written, tmp_path):
+    """A mass of h times the background's is in solar masses; a box of 64 kpc/h would be one in Mpc/h."""
+    with h5py.File(written[0].with_suffix(".hdf5")) as file:
+        table = file["Header"].attrs["MassTable"] / H
+    with pytest.raises(UserError, match=r"are 1.42857 of the .*, not 1; this is h\^-1, as of mas"):
+        records(altered(written, tmp_path / "mass.hdf5", {"MassTable": table}))
+    path = altered(written, tmp_path / "box.hdf5", {"BoxSize": 64.0, "UnitLength_in_cm": None})
+    with pytest.raises(UserError, match=r"its box is 0.064 Mpc/h; kind: music takes other units"):
+        records(path)
+
+
 def test_units_of_kpc_need_the_h_of_a_file(written, tmp_path):
     path = altered(written, tmp_path / "other.hdf5", {"HubbleParam": None})
     with pytest.raises(UserError, match="its header has no HubbleParam, which units of kpc need"):
@@ -248,14 +259,24 @@ def test_a_snapshot_of_another_convention_is_refused(written, overrides, message
         _ = run_of("mpc_h_km_s_msun_h", start, "output.gadget=null", *overrides).state
 
 
-def test_matter_that_is_not_that_of_the_background_is_noticed():
-    """Its growth would not be that of the background."""
-    for start, lines in ((SPRAY, 0), ("{kind: uniform, density: 1e10}", 1)):
+def test_matter_that_is_not_that_of_the_background_is_noticed(written, tmp_path):
+    """Its growth would not be that of the background: 3 H0^2 Omega_m / (8 pi G) is 0.3 x 2.7754e11;
+    a file with peculiar velocities v in place of v / sqrt(a) has them too small by sqrt(0.1) (the
+    potential of 8^3 points is 15 % low)."""
+    path = altered(written, tmp_path / "peculiar.hdf5")
+    with h5py.File(path, "a") as file:
+        file["PartType1/Velocities"][...] *= 0.1**0.5
+    other = "the mean density is 0.12 of the background's matter, 8.3"
+    slow = "velocities are 0.34"
+    for start, first in (
+        (SPRAY, []),
+        ("{kind: uniform, density: 1e10}", [other]),
+        (f"{{kind: gadget, path: {path}}}", [slow]),
+    ):
         run = run_of("mpc_h_km_s_msun_h", start)
         row = {name: float(x) for name, x in run.diagnostics(run.state).items()}
-        assert len(found := matter_warnings(run.model, row)) == lines
-    # 3 H0^2 Omega_m / (8 pi G) = 0.3 x 2.7754e11.
-    assert found[0].startswith("the mean density is 0.12 of the background's matter, 8.3")
+        lines = matter_warnings(run.model, row | {"time": 0.0})
+        assert [line[: len(begin)] for line, begin in zip(lines, first, strict=True)] == first
 
 
 @pytest.mark.long

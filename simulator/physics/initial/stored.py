@@ -193,9 +193,11 @@ class GadgetStart(Initial):
         theirs = header["BoxSize"] * length
         ours = matter.transform.grid.box
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
-            raise UserError(
-                f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}"
-            )
+            cure = f"set grid.box: {[theirs] * 3}"
+            for kind, times in (("music", 1e3), ("gadget", 1e-3)):
+                if kind != s.kind and math.isclose(theirs * times, ours[0], rel_tol=1e-6):
+                    cure = f"kind: {kind} takes other units for lengths without one"
+            raise UserError(f"{s.path}: its box is {theirs:.9g} {unit.length}; {cure}")
         if stored.count != population.count:
             needed = f"set the component's count: {stored.count}"
             raise UserError(f"{s.path}: has {stored.count} particles of type {s.type}; {needed}")
@@ -205,12 +207,12 @@ class GadgetStart(Initial):
         volume = matter.transform.grid.volume
         share = total / (volume * mean_density(background, matter.gravity))
         if not holds(abs(share / s.share - 1) < 1e-3):
-            portion = (
-                f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
-            )
-            raise UserError(
-                f"{s.path}: {portion}, not {s.share:g}; set share, if other components are the rest"
-            )
+            portion = f"{float(share):.6g} of the background's matter, not {s.share:g}"
+            cure = "set share, if other components are the rest"
+            for n in (-3, -2, -1, 1, 2, 3):
+                if h and h != 1 and math.isclose(share / s.share, h**n, rel_tol=1e-3):
+                    cure = f"this is h^{n}, as of masses or lengths without h"
+            raise UserError(f"{s.path}: its particles of type {s.type} are {portion}; {cure}")
         if not holds((ids[0] == stored.count - 1) & (ids[1] == id_sum(stored.count))):
             raise UserError(f"{s.path}: its ParticleIDs are not consecutive; set ids: order")
         return population.homed(particles)
