@@ -216,7 +216,7 @@ def test_files_that_are_not_read_are_named(written, tmp_path):
 def test_conventions_that_numbers_betray_are_named(written, tmp_path):
     """A mass of h times the background's is in solar masses; a box of 64 kpc/h would be one in Mpc/h."""
     with h5py.File(written[0].with_suffix(".hdf5")) as file:
-        table = file["Header"].attrs["MassTable"] / H
+        table = np.asarray(file["Header"].attrs["MassTable"]) / H
     with pytest.raises(UserError, match=r"are 1.42857 of the .*, not 1; this is h\^-1, as of mas"):
         records(altered(written, tmp_path / "mass.hdf5", {"MassTable": table}))
     path = altered(written, tmp_path / "box.hdf5", {"BoxSize": 64.0, "UnitLength_in_cm": None})
