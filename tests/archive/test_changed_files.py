@@ -211,8 +211,8 @@ def attributes(draw: st.DrawFn) -> Any:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("count", [15, slow(300)])
 def test_any_header_is_read_or_refused_in_a_line(run, count: int, tmp_path):
-    """Nothing is printed beside the line, and what is read has the header's numbers: the positions in
-    the box, the mass of the background."""
+    """Nothing is printed beside the line; a file that is read has its positions in the box, and the
+    mass of the background."""
     good = original(run, tmp_path / "good.hdf5")
     wanted = started(run, good)
     path = tmp_path / "bad.hdf5"

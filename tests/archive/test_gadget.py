@@ -214,7 +214,7 @@ def test_files_that_are_not_read_are_named(written, tmp_path):
 
 
 def test_conventions_that_numbers_betray_are_named(written, tmp_path):
-    """A mass of h times the background's is in solar masses; a box of 64 kpc/h would be one in Mpc/h."""
+    """Masses of 1/h times the background's are without h; a box of 64 kpc/h was one in Mpc/h."""
     with h5py.File(written[0].with_suffix(".hdf5")) as file:
         table = np.asarray(file["Header"].attrs["MassTable"]) / H
     with pytest.raises(UserError, match=r"are 1.42857 of the .*, not 1; this is h\^-1, as of mas"):

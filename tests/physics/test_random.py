@@ -227,7 +227,8 @@ MEASURED = np.array([[1.5, 2e-4], [2.5, 5e-4], [4.0, 3e-4], [6.0, 1e-4], [20.0, 
 
 @pytest.mark.parametrize("normalise", ["per_shell", "total"])
 def test_without_an_energy_a_table_has_its_own(tmp_path, normalise: str):
-    """Each shell then holds the table's E(k), and `total` their sum; E of a scalar is its variance."""
+    """Each shell then holds the table's E(k), and `total` their sum; that of a scalar is its
+    variance."""
     path = tmp_path / "measured.txt"
     np.savetxt(path, MEASURED)
     shape = {"spectrum": "table", "table": str(path), "normalise": normalise}

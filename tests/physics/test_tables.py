@@ -191,8 +191,8 @@ def test_densities_of_class_are_divided_by_k_squared(tmp_path):
     assert_allclose(named.fields["psi"], plain, rtol=1e-9, atol=1e-9 * abs(plain).max())
 
 
-ODD = ("nan", "inf", "-1", "0", "1e300", "-1e300", "1D5", "1d-400", "x", "1,5", "#", "!", "\0", "é")
-ODDER = ("١", "1_0", "1e-400", "0x1", "-0", "1-100", "\ufeff")
+ODD = ("nan", "inf", "-1", "0", "1e300", "-1e300", "1D5", "1d-400", "x", "1,5", "#", "!", "é")
+ODDER = ("\0", "١", "1_0", "1e-400", "0x1", "-0", "1-100", "\ufeff")
 HEADERS = (
     "# k P",
     "k,total",
@@ -209,8 +209,8 @@ SHAPES = (spectrum, lambda k: 1 / (1 + (30 * k) ** 2)) * 3 + (lambda k: k**2, la
 
 @st.composite
 def texts(draw: st.DrawFn) -> bytes:
-    """Bytes, or rows of a function of k, which may be a spectrum or a transfer function, in one to 16
-    columns, with odd words, rows out of order, headers and separators."""
+    """Bytes, or rows of a function of k, perhaps a spectrum or a transfer function, in one to 16
+    columns, with odd words, headers and separators."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=80))
     columns = draw(st.sampled_from((*[2] * 8, 1, 3, 7, 9, 13, 16)))

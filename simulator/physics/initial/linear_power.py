@@ -55,9 +55,9 @@ class LinearPowerSettings(Settings):
     """Units of length of the table: the run's, Mpc / h as in files of CAMB, axionCAMB and CLASS, or
     Mpc."""
     transfer_table: InputPath | None = None
-    """The transfer function of CAMB, axionCAMB or CLASS, a text file of k (h/Mpc) and columns T(k), of
-    which that of total matter is taken, by its name in the header or by the number of columns; or
-    of two columns. P ~ k^n_s T^2 has `sigma8`."""
+    """The transfer function of CAMB, axionCAMB or CLASS, a text file of k (h/Mpc) and columns T(k),
+    of which that of total matter is taken, by its name in the header or by the number of columns;
+    or of two columns. P ~ k^n_s T^2 has `sigma8`."""
     amplitude: Positive | None = None
     """P at k = 1 (length^3), for a power law."""
     index: Real = 0.0
@@ -155,7 +155,8 @@ def _power_table(
 def _check_cover(
     settings: LinearPowerSettings, table: SpectrumTable, unit: float, grid: Grid
 ) -> None:
-    """Raises UserError unless the table, with k in 1 / length over `unit`, covers the grid's modes."""
+    """Raises UserError unless the table, with k in 1 / length over `unit`, covers the grid's
+    modes."""
     steps = grid.seen(grid.fundamental)
     most = [(n - 1) // 2 * k for n, k in zip(grid.seen(grid.shape), steps, strict=True)]
     low, high = min(steps), math.hypot(*most)

@@ -49,9 +49,9 @@ def read_table(
     d; text after #, ! or % is a comment, and a line of words may precede the rows.
 
     The function is the first of the columns `known` by their names in the header; else the one that
-    `columns` has for this number of columns; k is the first. k rises and is above zero; the function
-    is zero or above, or, if it is `signed`, its absolute value counts. Raises UserError, for `key`,
-    with the line of the first row that is otherwise."""
+    `columns` has for this number of columns; k is the first. k rises and is above zero; the
+    function is zero or above, or, if it is `signed`, its absolute value counts. Raises UserError,
+    for `key`, with the line of the first row that is otherwise."""
     text = files.read(str(path)).decode("utf-8-sig", errors="replace")
     lines = re.split(r"\r\n|\r|\n", text)
     header: list[str] = []
@@ -112,7 +112,7 @@ def _is_number(word: str) -> bool:
 
 
 def _names(header: Sequence[str], count: int) -> list[str]:
-    """The names of the columns, in the last line of a header that has one for each: blank-separated,
+    """The names of the columns, in the last line of a header that has one for each: between blanks,
     or numbered as CLASS does (1:k (h/Mpc) 2:d_g ...); else empty ones."""
     for line in reversed(header):
         numbered = re.findall(r"(?<!\S)\d+:(\S+)", line)
