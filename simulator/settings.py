@@ -258,6 +258,8 @@ _AboveZero = Annotated[
     float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))
 ]
 Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
+HubbleParameter = Annotated[Positive, Field(ge=0.2, le=2)]
+"""h, H0 in 100 km/s/Mpc."""
 _FromZero = Annotated[
     float, Field(ge=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0)))
 ]

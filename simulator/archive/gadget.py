@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from simulator.archive.gadget_particles import stated_header
 from simulator.archive.manifest import Manifest
 from simulator.archive.snapshot_reader import Snapshot, configuration_of
 from simulator.config import RunConfig
-from simulator.physics.initial.stored import CM_PER_KPC, GRAMS
+from simulator.physics.initial.stored import CM_PER_KPC, GRAMS, GadgetStartSettings
 from simulator.physics.models import Equation
-from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units, stated_h
 
 TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.
 AT_ONCE = 1 << 20  # The most particles in memory while a file is written.
@@ -36,16 +37,11 @@ def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
     """The clock of a run with this resolved configuration; None for a static box. Units of Mpc/h do
     not contain h: it is then that of `output.gadget` or of the start."""
     model = configuration.get("model") or {}
-    initial = configuration.get("initial") or {}
     if not model.get("cosmology"):
         return None
     cosmology = CosmologySettings.model_validate(model["cosmology"])
     unit = UNITS.get(model.get("units", ""))
-    output = (configuration.get("output") or {}).get("gadget") or {}
-    blocks = (output, initial, *(initial.get("components") or {}).values())
-    h = next((block["h"] for block in blocks if block.get("h") is not None), None)
-    if unit is not None and not unit.per_h:
-        h = cosmology.hubble / unit.hubble
+    h = next(iter(stated_h(configuration).values()), None)
     return Clock(Background(cosmology).scale_factor_at(time), cosmology, unit, h)
 
 
@@ -145,9 +141,7 @@ def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
 
 def gadget_problem(config: RunConfig, model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
-    settings = config.output.gadget
     box = config.grid.box
-    h = None if settings is None else settings.h
     if not model.populations or len(model.populations) > len(TYPES):
         return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"
     clock = clock_of(config.model_dump(), 0.0)
@@ -157,6 +151,10 @@ def gadget_problem(config: RunConfig, model: Equation) -> str | None:
         return f"needs a cubic box, not {' x '.join(f'{length:g}' for length in box)}"
     if clock.h is None:
         return "needs H0 in 100 km/s/Mpc in units of Mpc / h, e.g. h: 0.68"
-    if h is not None and not math.isclose(clock.h, h, rel_tol=1e-6):
-        return f"h: model.background.hubble means h = {clock.h:g}; leave h out"
+    starts = (config.initial, *getattr(config.initial, "components", {}).values())
+    for path in (s.path for s in starts if isinstance(s, GadgetStartSettings)):
+        # A run goes on without the file of its start.
+        theirs = stated_header(path).get("HubbleParam", clock.h) if path.exists() else clock.h
+        if not math.isclose(clock.h, theirs, rel_tol=1e-6):
+            return f"h: {clock.h:g} contradicts {path}, whose HubbleParam is {theirs:g}"
     return None

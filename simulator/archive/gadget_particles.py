@@ -65,12 +65,11 @@ class GadgetParticles(ParticlesOnDisk):
         self._numbered = numbered
         self._stored = {}
         first = Path(path)
+        self.header = stated_header(first)
         with _reading(first) as file:
-            self.header = _header(file)
-            counts = _by_type(file, "NumPart_ThisFile", kind, "iu")
-            self._mass = float(_by_type(file, "MassTable", kind, "iuf")[kind])
-        if "BoxSize" not in self.header:
-            raise UserError(f"{path}: is no GADGET file; its group Header has no BoxSize")
+            counts = _counts(file, kind)
+            masses = "MassTable" in _attributes(file, "Header")
+            self._mass = float(_by_type(file, "MassTable", kind, "iuf")[kind]) if masses else 0.0
         count = int(self.header.get("NumFilesPerSnapshot", 1))
         self.files = [first] if count == 1 else _beside(first, count)
         each = [self._checked(file) for file in self.files]
@@ -84,7 +83,7 @@ class GadgetParticles(ParticlesOnDisk):
         """The number of particles in a file, whose data sets have the shapes and types of
         `RECORDS`."""
         with _reading(path) as file:
-            count = int(_by_type(file, "NumPart_ThisFile", self._kind, "iu")[self._kind])
+            count = int(_counts(file, self._kind)[self._kind])
             absent = ("mass",) * (self._mass > 0) + ("id",) * self._numbered
             for record in RECORDS:
                 if count and record not in absent:
@@ -125,6 +124,7 @@ class GadgetParticles(ParticlesOnDisk):
 
     def _sensible(self, name: str, values: np.ndarray) -> bool:
         """Whether values lie in the range of their record; NaN lies in none."""
+        values = _in_double(values)
         length = self.header["BoxSize"]
         match name:
             case "position":
@@ -157,6 +157,41 @@ def _reading(path: Path) -> Iterator[h5py.File]:
         raise UserError(f"{path}: {said}") from None
 
 
+def stated_header(path: Path) -> dict[str, float]:
+    """The numbers `HEADER` in a file. Raises UserError if it is no HDF5 file of GADGET."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if (begin := file.read(4)) in _BINARY:
+            raise UserError(
+                f"{path}: is in GADGET's binary format {_BINARY[begin]}; HDF5 (format 3) is needed"
+            )
+    with _reading(path) as file:
+        about = _attributes(file, "Header")
+        swift = any(name.startswith("Unit length in cgs") for name in _attributes(file, "Units"))
+        if swift or "Dimension" in about or "SWIFT" in str(about.get("Code")):
+            what = "is a file for SWIFT, with peculiar velocities and without h"
+            raise ValueError(f"{what}; GADGET's HDF5 format is needed (gadget_hdf5 of monofonIC)")
+        header = _header(file)
+    if "BoxSize" not in header:
+        raise UserError(f"{path}: is no GADGET file; its group Header has no BoxSize")
+    return header
+
+
+_BINARY = {
+    size.to_bytes(4, order): number
+    for size, number in ((256, 1), (8, 2))
+    for order in ("little", "big")
+}
+"""The formats of binary files by their first bytes, the length of the first record."""
+
+
+def _counts(file: h5py.File, kind: int) -> np.ndarray:
+    """The number of particles of each type in a file; a single file may state the total only."""
+    attributes = _attributes(file, "Header")
+    alone = np.all(np.asarray(attributes.get("NumFilesPerSnapshot", 1)) == 1)
+    total = "NumPart_ThisFile" not in attributes and "NumPart_Total" in attributes and alone
+    return _by_type(file, "NumPart_Total" if total else "NumPart_ThisFile", kind, "iu")
+
+
 def _header(file: h5py.File) -> dict[str, float]:
     """The numbers of Units, Parameters and Header, of which the last that has a name counts."""
     header = {}
@@ -166,8 +201,10 @@ def _header(file: h5py.File) -> dict[str, float]:
             if name not in attributes:
                 continue
             value = np.asarray(attributes[name])
+            if name == "BoxSize" and value.shape == (3,) and (value == value[0]).all():
+                value = value[:1]
             if value.size != 1 or value.dtype.kind not in "iuf":
-                raise ValueError(f"{name} in {group} is {shown(value)}; a number is needed")
+                raise ValueError(f"{name} in {group} is {shown(value)}; one number is needed")
             header[name] = float(value.ravel()[0])
             if not least <= header[name] <= most:
                 needed = f"has to lie between {least:g} and {most:g}"
@@ -183,12 +220,19 @@ def _by_type(file: h5py.File, name: str, kind: int, kinds: str) -> np.ndarray:
     values = np.asarray(attributes[name])
     if values.ndim != 1 or len(values) <= kind or values.dtype.kind not in kinds:
         raise ValueError(f"{name} in Header is {shown(values)}; a number for each type is needed")
+    values = _in_double(values)
     most = _MOST_PARTICLES if kinds == "iu" else LARGEST
     if not ((values >= 0) & (values <= most)).all():
         raise ValueError(
             f"{name} in Header is {shown(values)}; numbers from 0 to {most:g} are needed"
         )
     return values
+
+
+def _in_double(values: np.ndarray) -> np.ndarray:
+    """Real numbers in double precision, in which limits are not rounded: 1e-50 is not zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float64) if values.dtype.kind == "f" else values
 
 
 def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:

@@ -62,7 +62,7 @@ class Output:
         self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
-        self._warned: set[str] = set()  # Fields that are not resolved.
+        self._warned: set[str] = set()  # Fields that are not resolved, and matter.
         self.trouble: str | None = None
         self._series = recorders(simulation)
         self._ready: Mapping[str, Callable[..., Any]] = {}
@@ -174,11 +174,16 @@ class Output:
             "cfl": dt * values.pop("rate"),
         }
         self.write(lambda: self._rows().append(clock | values))
-        for line in outputs.resolution_warnings(self._simulation.model, values):
-            field = line.partition(" is under-resolved")[0]
-            if self._first and field not in self._warned:
+        model = self._simulation.model
+        lines = [
+            (line.partition(" is ")[0], line) for line in outputs.resolution_warnings(model, values)
+        ]
+        if "matter" not in self._warned:
+            lines += [("matter", line) for line in outputs.matter_warnings(model, values | clock)]
+        for about, line in lines:
+            if self._first and about not in self._warned:
                 self._simulation.report(f"warning: {line}")
-            self._warned.add(field)
+        self._warned |= {about for about, _ in lines}
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -15,6 +15,7 @@ from simulator.settings import (
     TWO_OR_THREE,
     Count,
     Duration,
+    HubbleParameter,
     Length,
     Moment,
     OutputPath,
@@ -261,7 +262,7 @@ class SnapshotSettings(Cadence):
 
 
 class GadgetSettings(Settings):
-    h: Positive | None = None
+    h: HubbleParameter | None = None
     """H0 in 100 km/s/Mpc; needed in units of Mpc / h, which do not contain it."""
     precision: Literal["single", "double"] = "double"
     """Precision of positions, velocities and masses in the file."""

@@ -16,6 +16,7 @@ from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
+from simulator.physics.models.cosmology import stated_h
 from simulator.physics.models.tendency import with_arrays
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
@@ -45,6 +46,15 @@ def initial_fields(
     kept, energies, finite = model.transform.layout.once(partial(_solenoidal, model), fields)
     judge(config, model, energies, finite, warn)
     return {name: (fields | kept)[name] for name in (*model.fields, *model.populations)}
+
+
+def check_h(config: RunConfig) -> None:
+    """Refuses values of h that contradict each other or H0."""
+    first, *others = [*stated_h(config.model_dump()).items()] or [("", 1.0)]
+    for key, h in others:
+        if abs(h / first[1] - 1) > 1e-6:
+            problem = f"{h:g} contradicts {first[0]}, which means h = {first[1]:g}"
+            raise config.error(key, f"{problem}; make them equal")
 
 
 def judge(

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import hypothesis
 import numpy as np
 import pytest
 import xxhash
 from gravity_cases import MATTER, by_id, simulation
+from hypothesis import strategies as st
 from nested import places
 from storage_support import save, tiny
 from tiers import slow
@@ -158,6 +160,96 @@ def test_gadget_files_changed_at_random(run, count: int, tmp_path):
         assert abs(found["velocity"]).max() < 3e5 and (found["mass"] > 0).all()
         np.testing.assert_allclose(found["mass"].sum(), wanted["mass"].sum(), rtol=1e-3)
     assert refused > 0.4 * count
+
+
+TYPES = (
+    "i1",
+    "u1",
+    ">i4",
+    "u8",
+    "f2",
+    "f4",
+    ">f8",
+    "g",
+    "?",
+    "c16",
+    "S5",
+    "f4,i4",
+    "O",
+    "enum",
+    "ref",
+)
+SHAPES = ((), (1,), (3,), (6,), (7,), (0,), (2, 3))
+NUMBERS = (0, 1, -1, 2, COUNT, SIDE, 0.1, 0.3, 1e9, np.nan, np.inf, 1e30, 3e38, 5e-324)
+
+
+@st.composite
+def attributes(draw: st.DrawFn) -> Any:
+    """An attribute of HDF5 of any type and shape, or None for one that is not there."""
+    kind = draw(st.sampled_from((*TYPES, None, "empty")))
+    shape = draw(st.sampled_from(SHAPES))
+    number = draw(st.sampled_from(NUMBERS))
+    with np.errstate(all="ignore"):
+        match kind:
+            case None:
+                return None
+            case "empty":
+                return h5py.Empty("f8")
+            case "O":
+                return np.full(shape, str(number), h5py.string_dtype())
+            case "enum":
+                return np.ones(shape, h5py.enum_dtype({"A": 1}))
+            case "ref":
+                return np.full(shape, h5py.Reference(), h5py.ref_dtype)
+            case "f4,i4" | "S5":
+                return np.zeros(shape, kind)
+            case _ if np.isfinite(number) or np.dtype(kind).kind in "fc":
+                return np.full(shape, number).astype(kind)
+    return np.zeros(shape, kind)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("count", [15, slow(300)])
+def test_any_header_is_read_or_refused_in_a_line(run, count: int, tmp_path):
+    """Nothing is printed beside the line; a file that is read has its positions in the box, and the
+    mass of the background."""
+    good = original(run, tmp_path / "good.hdf5")
+    wanted = started(run, good)
+    path = tmp_path / "bad.hdf5"
+    outcomes = []
+    names = st.sampled_from((*HEADER, "MassTable", "Code", "Unit length in cgs (U_L)"))
+    changes = st.dictionaries(st.tuples(st.sampled_from(("Header", "Units")), names), attributes())
+    masses = st.sampled_from((None, "f2", "f4", ">f8", "i4", "c8"))
+
+    @hypothesis.settings(max_examples=count)
+    @hypothesis.given(changes, masses, st.booleans())
+    def held(changes: dict[tuple[str, str], Any], masses: str | None, zero: bool) -> None:
+        shutil.copy(good, path)
+        with h5py.File(path, "a") as file:
+            if masses is not None:
+                of_one = file["Header"].attrs.pop("MassTable")[1]
+                values = np.full(COUNT, of_one)
+                values[:1] *= not zero
+                file["PartType1/Masses"] = values.astype(masses)
+            for (group, name), value in changes.items():
+                where = file.require_group(group).attrs
+                where.pop(name, None)
+                if value is not None:
+                    where[name] = value
+        try:
+            found = started(run, path)
+        except UserError as refusal:
+            assert str(refusal).startswith(str(path)) and len(str(refusal).splitlines()) == 1
+            outcomes.append(False)
+            return
+        np.testing.assert_allclose(found["position"], wanted["position"], atol=1e-9)
+        np.testing.assert_allclose(found["mass"].sum(), wanted["mass"].sum(), rtol=1e-3)
+        assert (found["mass"] > 0).all() and abs(found["velocity"]).max() < 3e5
+        outcomes.append(True)
+
+    held()
+    print(sum(outcomes), "of", len(outcomes), "files are read")
+    assert any(outcomes) and not all(outcomes)
 
 
 @pytest.mark.parametrize(

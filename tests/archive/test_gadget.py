@@ -10,11 +10,13 @@ from storage_support import save
 
 from simulator.archive.gadget import clock_of
 from simulator.archive.gadget_particles import GadgetParticles
+from simulator.archive.series_recorder import measured_series
 from simulator.archive.shard import Dataset
 from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
+from simulator.physics.models.outputs import matter_warnings
 
 RUN = """\
 model:
@@ -143,6 +145,138 @@ def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
     with pytest.raises(UserError, match=r"initial: components.dark: .*hdf5: ") as refused:
         _ = run_of("mpc_h_km_s_msun_h", start, override).state
     assert line in str(refused.value)
+
+
+def altered(written, path, header=None, **arrays):
+    """A copy of the snapshot with these attributes of the header, of which None is removed, and
+    these data sets."""
+    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
+    with h5py.File(path, "a") as file:
+        for name, value in (header or {}).items():
+            for group in ("Header", "Parameters"):
+                file[group].attrs.pop(name, None)
+            if value is not None:
+                file["Header"].attrs[name] = value
+        for name, values in arrays.items():
+            file["PartType1"].pop(name, None)
+            file[f"PartType1/{name}"] = values
+    return path
+
+
+def records(path):
+    run = run_of("mpc_h_km_s_msun_h", f"{{kind: gadget, path: {path}}}")
+    return by_id(run.state.particles["dark"])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"BoxSize": np.full(3, 64e3)},
+        {"NumPart_ThisFile": None},
+        {"NumPart_ThisFile": None, "NumFilesPerSnapshot": None},
+    ],
+)
+def test_headers_of_other_programs_are_read(written, tmp_path, header):
+    found = records(altered(written, tmp_path / "other.hdf5", header))
+    for name, values in written[1].items():
+        assert_allclose(found[name], values, rtol=0, atol=1e-12 * abs(values).max())
+
+
+def test_a_header_may_leave_out_the_masses_that_differ(written, tmp_path):
+    masses = np.full(512, written[1]["mass"][0] / 1e10, np.float32)
+    path = altered(written, tmp_path / "other.hdf5", {"MassTable": None}, Masses=masses)
+    assert_allclose(records(path)["mass"], written[1]["mass"], rtol=1e-7)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_masses_of_zero_are_refused_in_any_precision(written, tmp_path, dtype):
+    """Without a warning of numpy on the terminal."""
+    masses = np.full(512, written[1]["mass"][0] / 1e10, dtype)
+    masses[::2] = 0
+    path = altered(written, tmp_path / "other.hdf5", {"MassTable": None}, Masses=masses)
+    with pytest.raises(UserError, match="PartType1/Masses has others than numbers above zero"):
+        records(path)
+
+
+def test_files_that_are_not_read_are_named(written, tmp_path):
+    path = altered(written, tmp_path / "other.hdf5", {"BoxSize": np.array([64e3, 64e3, 32e3])})
+    with pytest.raises(UserError, match=r"BoxSize in Header is .*; one number is needed"):
+        records(path)
+    with h5py.File(path, "a") as file:
+        file.create_group("Units").attrs["Unit length in cgs (U_L)"] = 3.0857e24
+    with pytest.raises(UserError, match=r"other.hdf5: is a file for SWIFT, with peculiar velocit"):
+        records(path)
+    for number, start in ((1, b"\0\1\0\0"), (1, b"\0\0\1\0"), (2, b"\x08\0\0\0")):
+        path.write_bytes(start + bytes(300))
+        with pytest.raises(UserError, match=f"is in GADGET's binary format {number}; HDF5"):
+            records(path)
+
+
+def test_conventions_that_numbers_betray_are_named(written, tmp_path):
+    """Masses of 1/h times the background's are without h; a box of 64 kpc/h was one in Mpc/h."""
+    with h5py.File(written[0].with_suffix(".hdf5")) as file:
+        table = np.asarray(file["Header"].attrs["MassTable"]) / H
+    with pytest.raises(UserError, match=r"are 1.42857 of the .*, not 1; this is h\^-1, as of mas"):
+        records(altered(written, tmp_path / "mass.hdf5", {"MassTable": table}))
+    path = altered(written, tmp_path / "box.hdf5", {"BoxSize": 64.0, "UnitLength_in_cm": None})
+    with pytest.raises(UserError, match=r"its box is 0.064 Mpc/h; kind: music takes other units"):
+        records(path)
+
+
+def test_units_of_kpc_need_the_h_of_a_file(written, tmp_path):
+    path = altered(written, tmp_path / "other.hdf5", {"HubbleParam": None})
+    with pytest.raises(UserError, match="its header has no HubbleParam, which units of kpc need"):
+        _ = run_of("kpc_km_s_msun", f"{{kind: gadget, path: {path}}}").state
+
+
+def test_an_output_cannot_have_another_h_than_the_file_of_the_start(written):
+    path = written[0].with_suffix(".hdf5")
+    run = run_of("mpc_h_km_s_msun_h", f"{{kind: gadget, path: {path}}}", "output.gadget.h=0.68")
+    with pytest.raises(UserError, match=r"output.gadget: h: 0.68 contradicts .*HubbleParam is 0.7"):
+        measured_series(run)
+    with pytest.raises(UserError, match=r"output.gadget.h: 0.68 contradicts initial.components"):
+        run_of("mpc_h_km_s_msun_h", SPRAY.replace("kind:", "h: 0.7, kind:"), "output.gadget.h=0.68")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["model.cosmology.start=0.12"],
+            "is at a = 0.1, and the run starts at 0.12; set model.back",
+        ),
+        (["model.units=dimensionless"], "is in model.units: mpc_h_km_s_msun_h; set model.units"),
+    ],
+)
+def test_a_snapshot_of_another_convention_is_refused(written, overrides, message):
+    start = f"{{kind: snapshot, path: {written[0]}}}"
+    assert_allclose(
+        by_id(run_of("mpc_h_km_s_msun_h", start).state.particles["dark"])["mass"],
+        written[1]["mass"],
+    )
+    with pytest.raises(UserError, match=message):
+        _ = run_of("mpc_h_km_s_msun_h", start, "output.gadget=null", *overrides).state
+
+
+def test_matter_that_is_not_that_of_the_background_is_noticed(written, tmp_path):
+    """Its growth would not be that of the background: 3 H0^2 Omega_m / (8 pi G) is 0.3 x 2.7754e11;
+    a file with peculiar velocities v in place of v / sqrt(a) has them too small by sqrt(0.1) (the
+    potential of 8^3 points is 15 % low)."""
+    path = altered(written, tmp_path / "peculiar.hdf5")
+    with h5py.File(path, "a") as file:
+        file["PartType1/Velocities"][...] *= 0.1**0.5
+    other = "the mean density is 0.12 of the background's matter, 8.3"
+    slow = "velocities are 0.34"
+    for start, first in (
+        (SPRAY, []),
+        ("{kind: uniform, density: 1e10}", [other]),
+        (f"{{kind: gadget, path: {path}}}", [slow]),
+    ):
+        run = run_of("mpc_h_km_s_msun_h", start)
+        row = {name: float(x) for name, x in run.diagnostics(run.state).items()}
+        lines = matter_warnings(run.model, row | {"time": 0.0})
+        assert [line[: len(begin)] for line, begin in zip(lines, first, strict=True)] == first
 
 
 @pytest.mark.long

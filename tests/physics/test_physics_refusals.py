@@ -50,6 +50,7 @@ MHD = "model={kind: mhd, viscosity: 1, resistivity: 1, "
 STRATIFIED = "model={kind: boussinesq, viscosity: 1, diffusivity: 1, stratification: 1, "
 OWN_STRESS = "model.subgrid={kind: python, path: F, function: "
 OU = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, "
+HALF = "initial.components.dark={kind: cosmological, amplitude: 1, "
 SOLITON = "initial={kind: soliton, "
 DARK_START = "initial.components.dark="
 REFUSED = [
@@ -66,6 +67,44 @@ REFUSED = [
     ),
     (WAVE, "time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
     (WAVE, "model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
+    (
+        WAVE,
+        ["model.units=mpc_h_km_s_msun_h", "model.hbar_over_m=1", "model.cosmology={start: 0.02}"],
+        "model.cosmology.hubble: has to be 100 in units: mpc_h_km_s_msun_h",
+    ),
+    (
+        MATTER,
+        ["model.units=mpc_h_km_s_msun_h", "model.background={start: 0.02, hubble: 67.7}"],
+        "model.background.hubble: has to be 100 in units: mpc_h_km_s_msun_h",
+    ),
+    (
+        WAVE,
+        ["model.units=kpc_km_s_msun", "model.particle_mass=1", "model.cosmology={start: 0.02}"],
+        "model.cosmology.hubble: means h = 10, not between 0.2 and 2: 100 km/s/Mpc are 0.1 in",
+    ),
+    (
+        MATTER,
+        ["model.units=kpc_km_s_msun", "model.gravitational_constant=1"],
+        "model.gravitational_constant: is 4.30092e-06 in units: kpc_km_s_msun; leave it out",
+    ),
+    (
+        MATTER,
+        [
+            "model.units=kpc_km_s_msun",
+            "model.background={start: 0.02, hubble: 0.07}",
+            HALF + "h: 0.68}",
+        ],
+        "initial.components.dark.h: 0.68 contradicts model.background.hubble, which means h = 0.7",
+    ),
+    (
+        MATTER,
+        [
+            "model.units=mpc_h_km_s_msun_h",
+            "model.background={start: 0.02, hubble: 100}",
+            HALF + "h: 68}",
+        ],
+        "initial.components.dark.h: ",
+    ),
     (WAVE, "model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
     (WAVE, SOLITON + "core_radius: 1, mass: 2}", "give one of core_radius, mass, central_density"),
     (WAVE, SOLITON + "phase: 0}", "give one of core_radius, mass, central_density"),

@@ -11,7 +11,7 @@ from flow_support import flow, measured
 from gravity_cases import simulation
 from numpy.testing import assert_allclose
 
-from simulator.physics.initial.random import SpectrumSettings, shape_of
+from simulator.physics.initial.random import RandomSettings, SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 from simulator.spectral.random import gaussian
@@ -220,3 +220,35 @@ def test_orszag_tang_energies():
     row = measured(cube)
     assert row["kinetic_energy"] == pytest.approx(2)
     assert row["magnetic_energy"] == pytest.approx(0.5 * 0.64 * (2 + 0.5 + 2 + 0.5 + 1))
+
+
+MEASURED = np.array([[1.5, 2e-4], [2.5, 5e-4], [4.0, 3e-4], [6.0, 1e-4], [20.0, 0.0]])
+
+
+@pytest.mark.parametrize("normalise", ["per_shell", "total"])
+def test_without_an_energy_a_table_has_its_own(tmp_path, normalise: str):
+    """Each shell then holds the table's E(k), and `total` their sum; that of a scalar is its
+    variance."""
+    path = tmp_path / "measured.txt"
+    np.savetxt(path, MEASURED)
+    shape = {"spectrum": "table", "table": str(path), "normalise": normalise}
+    run = flow(
+        *(12, 12, 12),
+        initial={"kind": "random", **shape, "scalars": {"dye": shape}},
+        model={
+            "kind": "navier_stokes",
+            "viscosity": 0.1,
+            "scalars": [{"name": "dye", "diffusivity": 0.1}],
+        },
+    )
+    k = np.arange(2, 6)  # 3 sqrt(3) = 5.2 is the largest
+    wanted = np.exp(np.interp(np.log(k), *np.log(MEASURED[:-1]).T))
+    spectra = run.spectra(run.state)
+    for name in ("kinetic_energy", "dye_variance"):
+        found = np.asarray(spectra[name])
+        assert found.sum() == pytest.approx(wanted.sum(), rel=1e-12)
+        if normalise == "per_shell":
+            assert_allclose(found[2:6], wanted, rtol=1e-12)
+    given = {"kind": "random", **shape, "energy": 0.5}
+    assert measured(flow(12, 12, 12, initial=given))["energy"] == pytest.approx(0.5, rel=1e-12)
+    assert RandomSettings().energy == 0.5

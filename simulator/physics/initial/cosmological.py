@@ -14,7 +14,7 @@ from simulator.physics.initial.lattice import Motion, arranged, at_lattice, latt
 from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.physics.initial.soliton import wave_model
 from simulator.physics.models import Equation
-from simulator.physics.models.cosmology import Background
+from simulator.physics.models.cosmology import Background, mean_density
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
@@ -204,8 +204,7 @@ class Cosmological(Initial):
         return matter.background
 
     def _mean_density(self, background: Background, gravity: float) -> float:
-        c = background.settings
-        return self.settings.share * 3 * c.hubble**2 * c.matter / (8 * math.pi * gravity)
+        return self.settings.share * mean_density(background.settings, gravity)
 
     def _variance(self, layout: Layout, power: Power) -> OfModes:
         """<|delta|^2> at D = 1; zero on Nyquist planes, where a mode has no phase."""

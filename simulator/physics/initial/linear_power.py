@@ -13,10 +13,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import StartFiles
-from simulator.physics.initial.random import interpolated, tabulated
-from simulator.physics.initial.tables import read_table
+from simulator.physics.initial.random import interpolated
+from simulator.physics.initial.tables import SpectrumTable, read_table
 from simulator.physics.models.cosmology import UNITS, CosmologySettings
-from simulator.settings import InputPath, Positive, Real, Settings, wrong
+from simulator.settings import HubbleParameter, InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import holds
 
@@ -28,6 +28,10 @@ MODULES = {"camb": "camb", "class": "classy"}
 TOTAL = {2: 1, 7: 6, 9: 8, 13: 6}
 """The column of total matter by the number of columns: k and T; CAMB until 2014; axionCAMB;
 CAMB."""
+DENSITIES = ("d_m", "d_tot")
+"""Names of columns of the density contrast of total matter, k^2 T(k) up to a factor, in CLASS."""
+NAMED = (*DENSITIES, "-t_tot/k2", "total")
+"""Names of columns of total matter in headers of CLASS and CAMB."""
 
 WAYS = ("table", "amplitude", "transfer", "library", "transfer_table")
 
@@ -45,13 +49,15 @@ class LinearPowerSettings(Settings):
 
     table: InputPath | None = None
     """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units or in
-    `table_units`."""
+    `table_units`. It has to cover the modes of the grid; P(k) is zero beyond a row of zero at an
+    end."""
     table_units: Literal["run", "mpc_h", "mpc"] = "run"
     """Units of length of the table: the run's, Mpc / h as in files of CAMB, axionCAMB and CLASS, or
     Mpc."""
     transfer_table: InputPath | None = None
-    """The transfer function of CAMB or axionCAMB, a text file of k (h/Mpc) and columns T(k), of
-    which that of total matter is taken; or of two columns. P ~ k^n_s T^2 has `sigma8`."""
+    """The transfer function of CAMB, axionCAMB or CLASS, a text file of k (h/Mpc) and columns T(k),
+    of which that of total matter is taken, by its name in the header or by the number of columns;
+    or of two columns. P ~ k^n_s T^2 has `sigma8`."""
     amplitude: Positive | None = None
     """P at k = 1 (length^3), for a power law."""
     index: Real = 0.0
@@ -62,7 +68,7 @@ class LinearPowerSettings(Settings):
     library: Annotated[Literal["camb", "class"] | None, AfterValidator(_installed)] = None
     """The spectrum of cold dark matter and baryons by CAMB or CLASS; like transfer it needs
     model.units."""
-    h: Positive | None = None
+    h: HubbleParameter | None = None
     """With transfer or library in units of Mpc / h: H0 in 100 km/s/Mpc."""
     baryons: Annotated[float, Field(gt=0, lt=1)] = 0.0493
     """With transfer or library: Omega_b; the rest of model.cosmology.matter is cold."""
@@ -98,20 +104,13 @@ def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -
     """The spectrum in the units of a run of `model`, which expands. Raises UserError for units that
     a fit or library lacks."""
     cosmology = model.background.settings
+    grid = model.transform.grid
     if settings.table is not None:
-        power = tabulated(files, settings.table, "P")
-        if settings.table_units != "run":
-            unit, h = unit_and_h(
-                settings, f"table_units: {settings.table_units}", model.units, cosmology
-            )
-            unit *= 1.0 if settings.table_units == "mpc_h" else 1 / h
-            power = _rescaled(power, unit)
+        power = interpolated(*_power_table(settings, model.units, cosmology, grid, files))
     elif settings.amplitude is not None:
         power = _power_law(settings.amplitude, settings.index)
     else:
-        power = interpolated(
-            *physical_spectrum(settings, model.units, cosmology, model.transform.grid, files)
-        )
+        power = interpolated(*physical_spectrum(settings, model.units, cosmology, grid, files))
     if settings.boson_mass is not None:
         unit, h = unit_and_h(settings, "boson_mass", model.units, cosmology)
         power = _suppressed(power, settings.boson_mass, h / unit)
@@ -123,9 +122,71 @@ def _power_law(size: float, index: float) -> Power:
     return lambda k: size * k**index
 
 
-def _rescaled(power: Power, unit: float) -> Power:
-    """The spectrum in the run's units, from one whose unit of length is the run's over `unit`."""
-    return lambda k: power(k / unit) / unit**3
+def _power_table(
+    settings: LinearPowerSettings, units: str, cosmology: CosmologySettings, grid: Grid, files: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """k (1/length) and P (length^3) in a table. Raises UserError if it does not cover the grid's
+    modes, if its header has other units, or if in named units it is no spectrum at a = 1."""
+    assert settings.table is not None
+    table = read_table(files, "table", settings.table, "P")
+    unit = 1.0
+    stated = settings.table_units
+    if stated != "run":
+        unit, h = unit_and_h(settings, f"table_units: {stated}", units, cosmology)
+        unit *= 1.0 if stated == "mpc_h" else 1 / h
+    elif units in UNITS:
+        stated = "mpc_h" if UNITS[units].per_h else "kpc"
+    if table.unit and stated != "run" and stated != table.unit:
+        raise UserError(
+            f"table: {settings.table}: its header names other units; set table_units: {table.unit}"
+        )
+    _check_cover(settings, table, unit, grid)
+    k, power = table.k * unit, table.values / unit**3
+    if units in UNITS and not isinstance(k, jax.Array):
+        per_h = 1.0 if UNITS[units].per_h else cosmology.hubble / UNITS[units].hubble
+        length = UNITS[units].megaparsecs * per_h
+        deviation, missing = _tabulated_sigma(k / length, power * length**3)
+        if deviation > 3 or (deviation < 0.1 and missing < 0.2):
+            means = f"has sigma_8 = {deviation:.3g}; P (length^3) at a = 1 gives 0.1 to 3"
+            raise UserError(f"table: {settings.table}: {means}, in the units of table_units")
+    return k, power
+
+
+def _check_cover(
+    settings: LinearPowerSettings, table: SpectrumTable, unit: float, grid: Grid
+) -> None:
+    """Raises UserError unless the table, with k in 1 / length over `unit`, covers the grid's
+    modes."""
+    steps = grid.seen(grid.fundamental)
+    most = [(n - 1) // 2 * k for n, k in zip(grid.seen(grid.shape), steps, strict=True)]
+    low, high = min(steps), math.hypot(*most)
+    if settings.cutoff is not None:
+        high = min(high, 6 * settings.cutoff)  # exp(-36) of the power is beyond
+    first, last = table.first * unit, table.last * unit
+    if not holds((first <= low * (1 + 1e-6)) & (last >= high * (1 - 1e-6))):
+        covers = (
+            f"covers k = {first:.6g} to {last:.6g} of the grid's modes, {low:.6g} to {high:.6g}"
+        )
+        cure = "extend it, or end it with a row of zero where there is no power"
+        raise UserError(f"{settings.way}: {getattr(settings, settings.way)}: {covers}; {cure}")
+
+
+_MISSING = 0.02  # The largest share of sigma^2 that may lie beyond a table.
+
+
+def _tabulated_sigma(k: np.ndarray, power: Any) -> tuple[Any, Any]:
+    """sigma in spheres of 8 Mpc/h of a power law between rows, k in h/Mpc, and an estimate of the
+    share of sigma^2 beyond the rows, where the integrand, with the envelope of the window, goes on
+    as the power law that it is at either end."""
+    xp: Any = jnp if isinstance(power, jax.Array) else np
+    fine = np.geomspace(k[0], k[-1], 20_000)
+    values = xp.exp(xp.interp(np.log(fine), np.log(k), xp.log(power)))
+    deviation = sigma(fine, values)
+    window = np.minimum(1, 9 / (8 * fine) ** 4)
+    curve = xp.maximum(values * window * fine**3 / (2 * math.pi**2), 1e-300)
+    falls = np.array([1, -1]) * xp.log(curve[np.array([1, -1])] / curve[np.array([0, -2])])
+    falls = xp.maximum(falls / np.log(fine[1] / fine[0]), 1e-3)
+    return deviation, (curve[np.array([0, -1])] / falls).max() / deviation**2
 
 
 def _suppressed(power: Power, mass: float | jax.Array, per_mpc: float) -> Power:
@@ -153,11 +214,7 @@ def unit_and_h(
     if unit.per_h and settings.h is None:
         raise UserError(f"h: {key} in units of Mpc / h needs H0 in 100 km/s/Mpc, e.g. h: 0.68")
     h = settings.h if settings.h is not None else cosmology.hubble / unit.hubble
-    per_h = 1.0 if unit.per_h else h
-    hubble = per_h * unit.hubble
-    if not holds(abs(cosmology.hubble / hubble - 1) <= 1e-9):
-        raise UserError(f"h: model.cosmology.hubble has to be {hubble:g}")
-    return unit.megaparsecs * per_h, h
+    return unit.megaparsecs * (1.0 if unit.per_h else h), h
 
 
 def physical_spectrum(
@@ -175,28 +232,47 @@ def physical_spectrum(
         *(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True))
     )
     largest = max(1.1 * corner / length, 20.0)
-    if settings.library:
-        k, power = (_camb if settings.library == "camb" else _class)(
-            settings, cosmology, h, largest
-        )
-    elif settings.transfer_table is not None:
-        k, fit = read_table(
-            files,
-            "transfer_table",
-            settings.transfer_table,
-            "T(k) of total matter",
-            TOTAL,
-            zeros=True,
-        )
-        power = k**settings.spectral_index * np.maximum(fit**2, 1e-30 * fit[0] ** 2)
+    if settings.transfer_table is not None:
+        k, power = _transferred(settings, length, grid, files)
+        deviation, missing = _tabulated_sigma(k, power)
+        if not holds(missing <= _MISSING):
+            ends = f"k = {k[0]:.4g} to {k[-1]:.4g} h/Mpc do not cover the integral for sigma8"
+            cure = "extend it (1e-4 to 10 h/Mpc is enough), or give a table of P(k)"
+            raise UserError(f"transfer_table: {settings.transfer_table}: {ends}; {cure}")
     else:
-        k = np.geomspace(1e-5, largest, 3000)
-        fit = transfer_function(
-            k * h, cosmology.matter * h**2, settings.baryons / cosmology.matter, settings.transfer
-        )
-        power = k**settings.spectral_index * fit**2
-    power = power * (settings.sigma8 / sigma(k, power)) ** 2
+        if settings.library:
+            solve = _camb if settings.library == "camb" else _class
+            k, power = solve(settings, cosmology, h, largest)
+        else:
+            k = np.geomspace(1e-5, largest, 3000)
+            baryons = settings.baryons / cosmology.matter
+            fit = transfer_function(k * h, cosmology.matter * h**2, baryons, settings.transfer)
+            power = k**settings.spectral_index * fit**2
+        deviation = sigma(k, power)
+    power = power * (settings.sigma8 / deviation) ** 2
     return k * length, power / length**3
+
+
+def _transferred(
+    settings: LinearPowerSettings, length: float, grid: Grid, files: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """k (h/Mpc) and k^n_s T^2 up to a factor, of a table. Raises UserError if it does not cover the
+    grid's modes, or if T rises, as densities do."""
+    path = settings.transfer_table
+    assert path is not None
+    table = read_table(
+        files, "transfer_table", path, "T(k) of total matter", TOTAL, NAMED, signed=True
+    )
+    if table.unit == "mpc":
+        raise UserError(f"transfer_table: {path}: its header has k in 1/Mpc; h/Mpc is needed")
+    k = table.k
+    fit = table.values / k**2 if table.column in DENSITIES else table.values
+    if (top := fit.argmax()) and fit[top] > 2 * fit[0]:
+        rises = f"T(k) rises from {fit[0]:.3g} at k = {k[0]:.3g} to {fit[top]:.3g} at {k[top]:.3g}"
+        cure = "densities have to be divided by k^2, as CAMB does and CLASS with format = camb"
+        raise UserError(f"transfer_table: {path}: {rises}, and a transfer function falls; {cure}")
+    _check_cover(settings, table, length, grid)
+    return k, k**settings.spectral_index * (fit / fit[0]) ** 2
 
 
 def sigma(k: np.ndarray, power: np.ndarray | jax.Array, radius: float = 8.0) -> Any:

@@ -2,7 +2,7 @@
 in any field."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import jax
@@ -48,7 +48,8 @@ class SpectrumSettings(Settings):
     kolmogorov_scale: NonNegative = 0.0
     """Length that sets the cut-off of pao; 0 for none."""
     table: InputPath | None = None
-    """Text file with two columns, k and E(k): interpolated in logarithms, zero outside."""
+    """Text file with two columns, k and E(k): interpolated in logarithms, zero outside. Without
+    `energy` or `variance` each shell has the table's E(k)."""
     normalise: Literal["per_shell", "total"] = "per_shell"
     """per_shell: each shell in the first row of spectra.h5 holds E at its k to round-off, for any
     random numbers; in shells that truncation cuts, the remaining modes hold it. total: Gaussian
@@ -56,6 +57,16 @@ class SpectrumSettings(Settings):
     E(k) is that of a large box on average."""
     seed: Seed = 0
     """Seed of the random numbers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_size(cls, data: Any) -> Any:
+        """`energy` or `variance` as usual, for a shape that has none of its own."""
+        size = next((key for key in ("energy", "variance") if key in cls.model_fields), None)
+        if size is None or not isinstance(data, Mapping) or data.get("spectrum") == "table":
+            return data
+        usual = {"energy": 0.5, "variance": 1.0}[size]
+        return {**data, size: usual} if data.get(size) is None else data
 
     @model_validator(mode="after")
     def _a_table_where_one_is_used(self) -> Self:
@@ -65,8 +76,9 @@ class SpectrumSettings(Settings):
 
 
 class MagneticSettings(SpectrumSettings):
-    energy: Positive = 0.5
-    """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field."""
+    energy: Positive | None = None
+    """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field; by default 0.5,
+    or that of the table on the grid's shells."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is
     right-handed."""
@@ -75,8 +87,8 @@ class MagneticSettings(SpectrumSettings):
 
 
 class ScalarSettings(SpectrumSettings):
-    variance: Positive = 1.0
-    """Box mean of theta^2."""
+    variance: Positive | None = None
+    """Box mean of theta^2; by default 1, or that of the table on the grid's shells."""
 
 
 class WithRandomFields(Settings):
@@ -114,7 +126,8 @@ def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
 
 def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
     """The spectrum in a text file with two columns, k and `name`."""
-    return interpolated(*read_table(files, "table", table, name))
+    rows = read_table(files, "table", table, name)
+    return interpolated(rows.k, rows.values)
 
 
 def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) -> Shape:
@@ -140,20 +153,27 @@ def _draw(
 
 
 def _scale(
-    layout: Layout, field: SpectralField, shape: Shape, total: float, normalise: str
+    layout: Layout,
+    field: SpectralField,
+    shape: Shape,
+    size: float | None,
+    normalise: str,
+    squares: float = 1.0,
 ) -> SpectralField:
-    """`field` scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by one
+    """`field` scaled such that the sum of |f|^2 over all modes is `squares` times `size`, or, if
+    that is None, times the sum of E dk over the shells: by one factor, or by one
     factor for each shell with modes, so that the shells' sums are in the ratio of E at n dk. For
     the shell about k = 0 (which holds modes besides the mean only in long boxes) E is taken at the
     mean wavenumber of its modes."""
     square = squared(field)
-    if normalise == "total":
-        return field * jnp.sqrt(total / layout.sum(square))
     energies = layout.shell_sum(square)
     k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
     wanted = jnp.where(energies > 0, shape(jnp.where(energies > 0, k, 1)), 0)
-    squares = total * wanted / wanted.sum() / jnp.where(energies > 0, energies, 1)
-    return field * root(squares)[layout.shell_numbers()]
+    total = squares * (wanted.sum() * layout.shell_width if size is None else size)
+    if normalise == "total":
+        return field * jnp.sqrt(total / layout.sum(square))
+    factors = total * wanted / wanted.sum() / jnp.where(energies > 0, energies, 1)
+    return field * root(factors)[layout.shell_numbers()]
 
 
 def solenoidal(
@@ -165,7 +185,7 @@ def solenoidal(
     if not absent(s.helicity):
         scaled_curl = curl(layout, v) * root(layout.inverse_k_squared())
         v = helical(v, scaled_curl, s.helicity)
-    return _scale(layout, v, shape, 2 * s.energy, s.normalise)
+    return _scale(layout, v, shape, s.energy, s.normalise, squares=2)
 
 
 def helical(v: jax.Array, scaled_curl: jax.Array, helicity: float) -> jax.Array:
@@ -261,16 +281,18 @@ def add_random_fields(
 
 
 class NoiseSettings(SpectrumSettings):
-    variance: Positive = 1.0
-    """Box mean of the square of the noise, summed over components."""
+    variance: Positive | None = None
+    """Box mean of the square of the noise, summed over components; by default 1, or that of the
+    table on the grid's shells."""
     mean: Real = 0.0
     """Uniform value of every component to which the noise is added."""
 
 
 class RandomSettings(SpectrumSettings, WithRandomFields):
     kind: Literal["random"] = "random"
-    energy: Positive = 0.5
-    """Kinetic energy, the box mean of |u|^2 / 2."""
+    energy: Positive | None = None
+    """Kinetic energy, the box mean of |u|^2 / 2; by default 0.5, or that of the table on the grid's
+    shells."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is
     right-handed."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Initial, StartFiles
 from simulator.physics.models import Equation
-from simulator.physics.models.cosmology import UNITS, CosmologySettings
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, mean_density
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_set import id_sum
@@ -75,6 +75,7 @@ class SnapshotStart(Initial):
                 f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box"
             )
         check_frame(path, theirs, files.clock(path), transform)
+        check_convention(path, files.clock(path), model.unit_system, model.background)
         for wanted in (model.shapes, model.initial_shapes):
             names = [name for name, lead in wanted.items() if stored.components.get(name) == lead]
             if len(names) >= len(model.fields):
@@ -89,7 +90,9 @@ class SnapshotStart(Initial):
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of the same name; all of their records have to be there."""
-        stored = files.particles(str(self.settings.path), matter.population.name)
+        path = str(self.settings.path)
+        check_convention(path, files.clock(path), matter.units, matter.background)
+        stored = files.particles(path, matter.population.name)
         population = matter.population
         if missing := [name for name in population.records if name not in stored.records]:
             raise UserError(
@@ -115,6 +118,25 @@ def check_frame(
         raise UserError(
             f"{path}: its fields are not periodic in the frame of this run at its start; give {start}{times}"
         )
+
+
+def check_convention(
+    path: str, clock: tuple[float, Mapping[str, Any]], units: str, background: Background | None
+) -> None:
+    """Raises UserError if stored fields have other units, or if both boxes expand and the fields'
+    scale factor, which is in their velocities, is not that of the start."""
+    time, config = clock
+    model = config.get("model") or {}
+    theirs = model.get("units") or "dimensionless"
+    if model and theirs != (units or "dimensionless"):
+        raise UserError(f"{path}: is in model.units: {theirs}; set model.units")
+    if background is None or not model.get("cosmology"):
+        return
+    a = Background(CosmologySettings.model_validate(model["cosmology"])).scale_factor_at(time)
+    start = background.settings.start
+    if not math.isclose(a, start, rel_tol=1e-6):
+        cure = f"set model.background.start: {a:.9g}, or initial.time: keep with its background"
+        raise UserError(f"{path}: is at a = {a:.9g}, and the run starts at {start:g}; {cure}")
 
 
 CM_PER_KPC = 3.0856775814913673e21
@@ -155,7 +177,9 @@ class GadgetStart(Initial):
         stored = files.gadget(str(s.path), s.type, s.ids == "order")
         unit = UNITS[matter.units]
         header = stored.header
-        h = header.get("HubbleParam", 0.0) or 1.0
+        h = header.get("HubbleParam", 0.0)
+        if not (h or unit.per_h):
+            raise UserError(f"{s.path}: its header has no HubbleParam, which units of kpc need")
         per_h = 1.0 if unit.per_h else h
         # Rounded, because the files of other codes have other digits for kpc and for the solar
         # mass.
@@ -169,26 +193,26 @@ class GadgetStart(Initial):
         theirs = header["BoxSize"] * length
         ours = matter.transform.grid.box
         if any(not math.isclose(theirs, side, rel_tol=1e-6) for side in ours):
-            raise UserError(
-                f"{s.path}: its box is {theirs:.9g} {unit.length}; set grid.box: {[theirs] * 3}"
-            )
+            cure = f"set grid.box: {[theirs] * 3}"
+            for kind, times in (("music", 1e3), ("gadget", 1e-3)):
+                if kind != s.kind and math.isclose(theirs * times, ours[0], rel_tol=1e-6):
+                    cure = f"kind: {kind} takes other units for lengths without one"
+            raise UserError(f"{s.path}: its box is {theirs:.9g} {unit.length}; {cure}")
         if stored.count != population.count:
             needed = f"set the component's count: {stored.count}"
             raise UserError(f"{s.path}: has {stored.count} particles of type {s.type}; {needed}")
         scales = {"position": length, "velocity": speed * background.start**1.5, "mass": mass}
         particles = stored.restore(matter.domain, population.records, population.capacity)
         particles, total, ids = jax.jit(lambda p: _converted(p, scales, matter))(particles)
-        share = (
-            total * 8 * math.pi * matter.gravity / (3 * background.hubble**2 * background.matter)
-        )
-        share = share / matter.transform.grid.volume
+        volume = matter.transform.grid.volume
+        share = total / (volume * mean_density(background, matter.gravity))
         if not holds(abs(share / s.share - 1) < 1e-3):
-            portion = (
-                f"its particles of type {s.type} are {float(share):.6g} of the background's matter"
-            )
-            raise UserError(
-                f"{s.path}: {portion}, not {s.share:g}; set share, if other components are the rest"
-            )
+            portion = f"{float(share):.6g} of the background's matter, not {s.share:g}"
+            cure = "set share, if other components are the rest"
+            for n in (-3, -2, -1, 1, 2, 3):
+                if h and h != 1 and math.isclose(share / s.share, h**n, rel_tol=1e-3):
+                    cure = f"this is h^{n}, as of masses or lengths without h"
+            raise UserError(f"{s.path}: its particles of type {s.type} are {portion}; {cure}")
         if not holds((ids[0] == stored.count - 1) & (ids[1] == id_sum(stored.count))):
             raise UserError(f"{s.path}: its ParticleIDs are not consecutive; set ids: order")
         return population.homed(particles)

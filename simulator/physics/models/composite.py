@@ -25,6 +25,7 @@ from simulator.physics.models.cosmology import (
     Background,
     CosmologySettings,
     UnitsName,
+    check_units,
 )
 from simulator.physics.models.fields import MatterFields, check_arrangement
 from simulator.physics.models.kinds import Matter, Mixture, Potential
@@ -81,6 +82,7 @@ class CompositeSettings(Settings):
 
     @model_validator(mode="after")
     def _some_of_different_names(self) -> Self:
+        check_units(self)
         if not self.components:
             raise wrong("components", "an empty list; a composite needs one component or more")
         check_names_differ("components", [component.name for component in self.components])
@@ -131,6 +133,7 @@ class Composite(Mixture):
         }
         self.joins_kicks = len(self.populations) == len(parts)
         self.background = Background(settings.cosmology) if settings.cosmology else None
+        self.gravity = settings.gravitational_constant
 
     @classmethod
     def misfit(cls, settings: CompositeSettings, integrator: type[Integrator]) -> str | None:

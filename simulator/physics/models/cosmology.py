@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from simulator.errors import shown
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
-from simulator.spectral.arrays import Number
+from simulator.spectral.arrays import Number, holds
 
 Table = np.ndarray | jax.Array
 Reals = float | Table
@@ -125,6 +125,48 @@ class CosmologySettings(Settings):
                 f"the expansion stands still at a = {turn[0]:.3g}; it has to go on to a = 4",
             )
         return self
+
+
+def check_units(settings: Any) -> None:
+    """Refuses a model's `gravitational_constant` and `cosmology.hubble` that contradict its
+    `units`."""
+    if (unit := UNITS.get(settings.units)) is None:
+        return
+    named = f"in units: {settings.units}"
+    gravity = settings.gravitational_constant
+    if gravity is not None and not holds((gravity == 0) | (abs(gravity / unit.gravity - 1) < 1e-3)):
+        cure = "leave it out, or give 0 for no gravity"
+        raise wrong("gravitational_constant", f"is {unit.gravity:g} {named}; {cure}")
+    if settings.cosmology is None:
+        return
+    h = settings.cosmology.hubble / unit.hubble
+    if unit.per_h and not holds(abs(h - 1) < 1e-6):
+        raise wrong("cosmology.hubble", f"has to be {unit.hubble:g} {named}")
+    if not holds((h >= 0.2) & (h <= 2)):
+        example = f"100 km/s/Mpc are {unit.hubble:g} {named}, e.g. hubble: {0.7 * unit.hubble:g}"
+        raise wrong("cosmology.hubble", f"means h = {float(h):g}, not between 0.2 and 2: {example}")
+
+
+def mean_density(settings: CosmologySettings, gravity: float) -> float:
+    """The mean comoving density of matter, 3 H0^2 Omega_m / (8 pi G)."""
+    return 3 * settings.hubble**2 * settings.matter / (8 * math.pi * gravity)
+
+
+def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
+    """h, H0 in 100 km/s/Mpc, by the keys of a resolved configuration that state it; in kpc it is
+    that of H0. Units of Mpc/h do not contain it."""
+    model = configuration.get("model") or {}
+    initial = configuration.get("initial") or {}
+    starts = {"initial": initial}
+    starts |= {f"initial.components.{n}": s for n, s in (initial.get("components") or {}).items()}
+    blocks = {key: block for key, block in starts.items() if block.get("kind") == "cosmological"}
+    blocks["output.gadget"] = (configuration.get("output") or {}).get("gadget") or {}
+    stated = {f"{key}.h": block["h"] for key, block in blocks.items() if block.get("h") is not None}
+    unit = UNITS.get(model.get("units", ""))
+    if unit is not None and not unit.per_h and model.get("cosmology"):
+        hubble = CosmologySettings.model_validate(model["cosmology"]).hubble
+        return {"model.background.hubble": hubble / unit.hubble, **stated}
+    return stated
 
 
 def expansion(s: CosmologySettings, a: Reals) -> Any:

@@ -139,6 +139,7 @@ class MixtureVariables(Variables[Any]):
 class Mixture(SplitEquation):
     """Several kinds of matter in one potential."""
 
+    gravity: float
     variables = MixtureVariables()
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:

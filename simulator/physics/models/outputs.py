@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.cosmology import in_units
+from simulator.physics.models.cosmology import in_units, mean_density
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.kinds import MatterWave, Mixture
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.state import State
@@ -165,6 +166,32 @@ def budget_row(
 def resolution_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
     """Lines about the run's resolution, from a row of diagnostics."""
     return [line for part in model.has for line in part.warnings(model, row)]
+
+
+def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
+    """Lines about matter that is not that of its expanding background, from a row of diagnostics:
+    if the mean density differs, or if velocities of particles are below half or above twice those
+    of linear growth, K / |W| = (dD/d tau)^2 / (D d^2 D/d tau^2)."""
+    if not isinstance(model, MatterWave | Mixture) or model.background is None or not model.gravity:
+        return []
+    lines = []
+    wanted = mean_density(model.background.settings, model.gravity)
+    ratio = row["mass"] / model.transform.grid.volume / wanted
+    if abs(ratio - 1) > 1e-3:
+        means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
+        lines.append(f"{means}; structure then does not grow as in this background")
+    kinetic = row["kinetic_energy"]
+    potential = -row["potential_energy"]
+    a = model.background.scale_factor_at(row["time"])
+    # A lattice has no potential, and particles at rest have no wrong velocities.
+    depth = model.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
+    if model.populations and kinetic > 0 and potential > 1e-10 * depth:
+        now = model.background.grown(a)
+        speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
+        if not 0.5 < speed < 2:
+            means = f"velocities are {speed:.3g} times those of growing structure at a = {a:.3g}"
+            lines.append(f"{means}; a file may have others than those that its format defines")
+    return lines
 
 
 def step_trouble(model: Equation, fields: Any) -> tuple[str, str] | None:

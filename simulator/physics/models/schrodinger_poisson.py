@@ -25,6 +25,7 @@ from simulator.physics.models.cosmology import (
     Background,
     CosmologySettings,
     UnitsName,
+    check_units,
 )
 from simulator.physics.models.damping import absent
 from simulator.physics.models.equation import Field, MakeTransform
@@ -84,6 +85,7 @@ class SchrodingerPoissonSettings(WaveSettings):
 
     @model_validator(mode="after")
     def _one_way_to_say_the_mass(self) -> Self:
+        check_units(self)
         if problem := mass_problem(self, self.units):
             raise wrong("particle_mass", problem)
         if self.cosmology is not None and (self.external_potential or self.absorber):
