@@ -5,6 +5,7 @@ announced to a `Journal` before it becomes visible."""
 
 import contextlib
 import errno
+import itertools
 import json
 import math
 import os
@@ -240,6 +241,15 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     finally:
         remove_tree(new)
     remove_tree(old)
+
+
+def set_aside(path: Path) -> str:
+    """Rename a damaged file or folder to `NAME.damaged`, or with a number where that is taken;
+    returns the new name."""
+    names = (f"{path.name}.damaged{number or ''}" for number in itertools.count())
+    name = next(name for name in names if not os.path.lexists(path.with_name(name)))
+    path.rename(path.with_name(name))
+    return name
 
 
 def remove_temporaries(folder: Path) -> list[Path]:

@@ -308,12 +308,13 @@ class Audit:
         return f"short: {size} bytes, not {length}" if size < length else ALTERED
 
 
-def lost_or_altered(audit: Audit) -> Iterator[str]:
-    """A line for each file outside of snapshots and checkpoints that differs from its record."""
+def lost_or_altered(audit: Audit) -> Iterator[tuple[str, str]]:
+    """The name and the problem of each file outside of snapshots and checkpoints that differs from
+    its record."""
     for name in audit.names(saves=False):
         try:
             problem = audit.problem(name)
         except OSError as error:
             problem = reason(error)
         if problem:
-            yield f"{audit.folder / name}: {problem}"
+            yield name, problem

@@ -20,8 +20,8 @@ from simulator.archive.series_file import SeriesReader, read_columns
 from simulator.archive.snapshot_index import dimensions
 from simulator.archive.snapshot_reader import Snapshot, StoredField, open_snapshot
 from simulator.config import read_yaml
-from simulator.errors import UserError
-from simulator.files import reason
+from simulator.errors import RunFailure, UserError
+from simulator.files import refusal
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
 if TYPE_CHECKING:
@@ -58,11 +58,15 @@ class Run(Shown):
 
     @property
     def diagnostics(self) -> dict[str, np.ndarray]:
-        """The columns of `diagnostics.csv` by name: `step`, `time`, ..., each of shape (row,)."""
+        """The columns of `diagnostics.csv` by name: `step`, `time`, ..., each of shape (row,).
+        Raises UserError if the table is missing, RunFailure if it is damaged."""
         path = self.path / "diagnostics.csv"
         if not path.exists():
             raise UserError(f"{path}: not written yet")
-        return read_columns(path)
+        try:
+            return read_columns(path)
+        except OSError as error:
+            raise refusal(error) from None
 
     @property
     def spectra(self) -> SeriesReader:
@@ -78,15 +82,15 @@ class Run(Shown):
         return self.series("slices")
 
     def series(self, name: str) -> SeriesReader:
-        """The present series `RUN/NAME.h5`. Raises UserError if the file is missing or is not a
-        series."""
+        """The present series `RUN/NAME.h5`. Raises UserError if the file is missing, RunFailure if it
+        is damaged or is not a series."""
         path = self.path / f"{name}.h5"
         if not path.exists():
             raise UserError(f"{path}: not written (yet)")
         try:
             return SeriesReader(path)
         except OSError as error:
-            raise UserError(reason(error)) from None
+            raise refusal(error) from None
 
     @property
     def snapshots(self) -> "Snapshots":
@@ -120,13 +124,14 @@ class Run(Shown):
         return repr(self)[1:-1], rows
 
     def picture(self) -> str:
-        if (
-            not (self.path / "slices.h5").exists()
-            or not len(slices := self.slices)
-            or not slices.variables
-        ):
+        try:
+            slices = self.slices
+        except (RunFailure, UserError):
             return ""
-        name = next(iter(slices.variables))
+        # Particles near a plane are a list of places, and no picture.
+        name = next((n for n, axes in slices.variables.items() if len(axes) == 2), None)
+        if name is None or not len(slices):
+            return ""
         return picture(slices.one(name, -1), f"{name} at t = {slices.time[-1]:g}")
 
     def __repr__(self) -> str:

@@ -25,6 +25,7 @@ from simulator.files import UNRECORDED, Journal, reading, replace_file
 from simulator.measure import KINDS
 from simulator.words import Shown
 
+TABLE = "diagnostics.csv"
 PART_ROWS = 8
 PART_BYTES = 4 * 2**20
 _FORMAT = "simulator series 1"
@@ -451,6 +452,23 @@ def read_columns(path: Path, wanted: Collection[str] | None = None) -> dict[str,
             for name, column in zip(names, columns, strict=True)
             if wanted is None or name in wanted
         }
+
+
+def whole_rows(path: Path) -> list[str]:
+    """The header and the rows of a table before its first damaged line; empty without a header."""
+    header, *rows = [*path.read_bytes().split(b"\n")[:-1], b""]
+    if not header.startswith(b"step,"):
+        return []
+    good = [header]
+    for row in rows:
+        try:
+            [float(value) for value in row.split(b",")]
+        except ValueError:
+            break
+        if row.count(b",") != header.count(b","):
+            break
+        good.append(row)
+    return [line.decode(errors="replace") for line in good]
 
 
 def _whole_lines(path: Path) -> list[str]:

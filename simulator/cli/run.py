@@ -46,6 +46,7 @@ def resume_command(args: argparse.Namespace) -> int:
 
     example: simulator resume outputs/taylor_green time.stop=2 --processes 2"""
     from simulator.archive.open_run import open_run
+    from simulator.archive.set_aside import stored_text
     from simulator.config import load_config
     from simulator.run.command import allocated, run_config
 
@@ -58,7 +59,11 @@ def resume_command(args: argparse.Namespace) -> int:
         folder = open_run(args.folder).path.absolute()
         # `absolute` keeps links in the path. Input files need not exist any more, because the run uses its copies.
         config = load_config(
-            folder / "config.yaml", args.overrides, output=str(folder), check_files=False
+            folder / "config.yaml",
+            args.overrides,
+            output=str(folder),
+            check_files=False,
+            text=stored_text(folder),
         )
         return run_config(config, args, allocation, allow=args.allow)
 

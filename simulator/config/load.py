@@ -89,15 +89,17 @@ def load_config(
     *,
     output: str | None = None,
     check_files: bool = True,
+    text: str | None = None,
 ) -> RunConfig:
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
+    `text` takes the place of the file's content.
 
     `output`: the run folder, which replaces any `output.directory`. `check_files=False` accepts
     input files that no longer exist (when the record of a finished run is read). Raises UserError
     with one line per mistake, `file:line: key: what is wrong, what would be right`."""
     if output is not None:
         overrides = [*overrides, text_override("output.directory", output)]
-    return ConfigFile(path, check_files=check_files).config(overrides)
+    return ConfigFile(path, check_files=check_files, text=text).config(overrides)
 
 
 class ConfigFile:
@@ -106,10 +108,12 @@ class ConfigFile:
     A block that equals the same block of an earlier configuration is not validated again; the
     configurations share it."""
 
-    def __init__(self, path: str | os.PathLike[str], *, check_files: bool = True):
+    def __init__(
+        self, path: str | os.PathLike[str], *, check_files: bool = True, text: str | None = None
+    ):
         """Raises UserError as `read_yaml` does."""
         name = os.fspath(path)
-        self._document = read_yaml(path)
+        self._document = read_yaml(path) if text is None else parse_yaml(text, name)
         self._places = _places(self._document, name)
         self._context = _context(name, check_files) | {BLOCKS: {}}
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ _OTHERS = (
     *("SIMULATOR_P", "SIMULATOR_N"),
 )
 """Beginnings of the variables that would make the process one of this job's."""
+LOOK = 0.5  # Seconds between two looks whether the other process has ended.
+PATIENCE = 5.0  # Seconds within which a connection has to show that it knows the secret.
 Sample = dict[str, Any]
 
 
@@ -61,10 +63,10 @@ class Beside:
         places = np.random.default_rng(seed)
         secret = secrets.token_hex(16)
         host = socket.gethostname() if self._launcher else "localhost"
-        with Listener((host, 0), authkey=secret.encode()) as listener:
+        with socket.create_server((host, 0)) as listener:
             process = self._started(listener, secret)
             worker = threading.Thread(
-                target=_receive, args=(listener, process, reservoir), daemon=True
+                target=_receive, args=(listener, secret, process, reservoir), daemon=True
             )
             worker.start()
             try:
@@ -108,8 +110,8 @@ class Beside:
 
         return TorchSamples()
 
-    def _started(self, listener: Listener, secret: str) -> subprocess.Popen[str]:
-        host, port = listener.address  # pyright: ignore[reportGeneralTypeIssues] - of a socket
+    def _started(self, listener: socket.socket, secret: str) -> subprocess.Popen[str]:
+        host, port = listener.getsockname()[:2]
         order = {**self._arguments, "host": host, "port": port}
         command = [sys.executable, "-m", "simulator.learn.producer", json.dumps(order)]
         kept = {
@@ -136,32 +138,67 @@ def _windowed(sample: Sample, window: int | None, places: np.random.Generator) -
 
 
 def _receive(
-    listener: Listener, process: "subprocess.Popen[str]", reservoir: Reservoir[Sample]
+    listener: socket.socket,
+    secret: str,
+    process: "subprocess.Popen[str]",
+    reservoir: Reservoir[Sample],
 ) -> None:
     """Puts what the process sends into the reservoir, until it ends."""
     said: list[str] = []
-    address: Any = listener.address
 
     def listen_to_errors() -> None:
         assert process.stderr is not None
         said.extend(line.strip() for line in process.stderr if line.strip())
-        if process.wait():  # it may have failed before it has connected
-            reservoir.end(RunFailure(f"stream: {said[-1] if said else 'ended'}"))
-            with contextlib.suppress(OSError):  # ends a waiting `accept`
-                socket.create_connection(address, timeout=1).close()
 
     watching = threading.Thread(target=listen_to_errors, daemon=True)
     watching.start()
     try:
-        with listener.accept() as connection:
+        with contextlib.closing(_accepted(listener, secret, process)) as connection:
             while (sample := _next_sample(connection)) is not None and reservoir.put(sample):
                 pass
         reservoir.end()
-    except (OSError, EOFError, AuthenticationError) as error:
-        if isinstance(error, AuthenticationError):  # a stranger has connected
-            process.terminate()
+    except (OSError, EOFError):
         watching.join()
         reservoir.end(RunFailure(f"stream: {said[-1] if said else 'the process has ended'}"))
+
+
+def _accepted(listener: socket.socket, secret: str, process: "subprocess.Popen[str]") -> Connection:
+    """The connection of the process that knows the secret. Others, which may be silent, are shut.
+    Raises EOFError if the process ends before it has connected."""
+    listener.settimeout(LOOK)
+    while process.poll() is None:
+        try:
+            stranger = listener.accept()[0]
+        except TimeoutError:
+            continue
+        if (connection := _challenged(stranger, secret.encode())) is not None:
+            return connection
+    raise EOFError
+
+
+def _challenged(stranger: socket.socket, secret: bytes) -> Connection | None:
+    """The connection of a peer that knows the secret; None, and closed, for another one."""
+    stranger.settimeout(None)
+    connection = Connection(os.dup(stranger.fileno()))
+
+    def shut() -> None:
+        with contextlib.suppress(OSError):
+            stranger.shutdown(socket.SHUT_RDWR)
+
+    # `Connection` has no time limits; this ends the reads from a peer that is silent.
+    limit = threading.Timer(PATIENCE, shut)
+    limit.start()
+    try:
+        deliver_challenge(connection, secret)
+        answer_challenge(connection, secret)
+    except (OSError, EOFError, AssertionError, AuthenticationError):
+        connection.close()
+        return None
+    finally:
+        limit.cancel()
+        limit.join()
+        stranger.close()
+    return connection
 
 
 def _next_sample(connection: Connection) -> Sample | None:

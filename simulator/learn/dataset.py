@@ -35,6 +35,8 @@ from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.yaml12 import dump_yaml
 from simulator.errors import RunFailure
 from simulator.files import (
+    checksum,
+    pieces_of,
     read_json,
     remove_temporaries,
     replace_file,
@@ -52,6 +54,7 @@ from simulator.study.sweep import CERTIFICATE, Sweep
 
 PLAN = "dataset.json"
 STATS = "stats.yaml"
+_DERIVED = (STATS, Path(CERTIFICATE).name)  # The files that follow from the runs and the others.
 _LOOK = 1.0  # Seconds between two looks for runs that are done.
 _FLOAT = np.dtype("<f4")
 Runs = Sequence[SweepRun]
@@ -110,6 +113,7 @@ class DatasetWriter:
         self._files = divided(sweep)
         self._times = frame_times(sweep)
         self._statistics: dict[str, _Statistics] = {}  # Of every file that is there.
+        self._damaged: list[str] = []  # Lines about the files that are made again.
         self._over = threading.Event()
         self._lock: RunLock | None = None
 
@@ -140,9 +144,12 @@ class DatasetWriter:
 
     def finish(self, say: Callable[[str], None] = lambda line: None) -> Path:
         """Writes the files that are still missing, the certificate and the statistics; returns the
-        folder. All runs are done. `say` prints what is computed for the certificate."""
+        folder. All runs are done. `say` prints what is computed for the certificate, and the damaged
+        files that are made again."""
         self._over.clear()
         self._write_done()
+        for line in self._damaged:
+            say(line)
         if not (self._folder / STATS).exists():
             total = _Statistics()
             # in the same order, however the runs ended
@@ -150,7 +157,24 @@ class DatasetWriter:
                 total.include(self._statistics[name])
             resolution = {"certificate": certified(self._sweep, self._times, say)}
             replace_file(self._folder / STATS, dump_yaml(total.table() | resolution))
+            sums = {name: self._sum(name) for name in _DERIVED}
+            replace_json(self._folder / PLAN, read_json(self._folder / PLAN) | {"sums": sums})
         return self._folder
+
+    def _sum(self, name: str) -> list[Any] | None:
+        """The number of bytes and the xxh3 of a file; None if it is missing."""
+        path = self._folder / name
+        return list(checksum(pieces_of(path))) if path.is_file() else None
+
+    def _remove_damaged(self, sums: Mapping[str, Any]) -> None:
+        """Remove the files that are not as they were when the data set was complete, and what
+        follows from them, so that they are made again."""
+        damaged = [name for name in _DERIVED if self._sum(name) != sums[name]]
+        for name in damaged:
+            self._damaged.append(f"{self._folder / name}: damaged or missing; made again")
+            (self._folder / name).unlink(missing_ok=True)
+        if damaged:
+            (self._folder / STATS).unlink(missing_ok=True)
 
     def _write_done(self) -> None:
         for name, runs in self._files.items():
@@ -187,10 +211,13 @@ class DatasetWriter:
             "files": hashes,
         }
         earlier = read_json(self._folder / PLAN)
+        sums = earlier.pop("sums", {})
         if earlier != plan:
-            for name in {*earlier.get("files", ()), *self._files, STATS, Path(CERTIFICATE).name}:
+            for name in {*earlier.get("files", ()), *self._files, *_DERIVED}:
                 (self._folder / name).unlink(missing_ok=True)
             replace_json(self._folder / PLAN, plan)
+        elif sums.keys() == set(_DERIVED):
+            self._remove_damaged(sums)
         return fields, {axis.name: axis.coordinates for axis in next(iter(meshes.values())).axes}
 
 

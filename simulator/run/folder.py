@@ -22,6 +22,7 @@ from simulator.archive.manifest import SAVES, committed, read_manifest
 from simulator.archive.run_state import CONFIG, RunState, read_state, write_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.series_file import series_names
+from simulator.archive.set_aside import stored_text
 from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
@@ -51,6 +52,8 @@ write that file and recorded its failure in `state.json`."""
 _AROUND = re.compile(
     r"lock(\.takeover)?|logs|stop|checkpoint|.*\.(sbatch|sh|out|err)"
     # Hidden files of this program and of file systems. Other hidden files belong to somebody, as in a home folder.
+    # Damaged files that a start has set aside.
+    r"|.*\.damaged\d*"
     r"|\.(tmp-|lock-|coordinator-|nfs|fuse_hidden).*|\.(job|snapshot|DS_Store|gitignore|gitkeep)"
 )
 PLAN = "plan.json"
@@ -200,9 +203,16 @@ class RunFolder:
             return FolderContent.EMPTY if begun and ours else FolderContent.FOREIGN
         if STATE in names:
             state = read_state(self.path)
-            if state is None:
+            if state is not None:
+                finished = state.state == "finished"
+                return FolderContent.FINISHED if finished else FolderContent.UNFINISHED
+            # A loss of power may have emptied the file; the run's other files show whose it is.
+            records = read_ledger(self.path)
+            known = records is not None and records.problem is None
+            saves = any(committed(self.path / kind) for kind in SAVES)
+            if read_json(self.path / STATE) or not (known or saves):
                 return FolderContent.FOREIGN
-            return FolderContent.FINISHED if state.state == "finished" else FolderContent.UNFINISHED
+            return FolderContent.UNFINISHED
         series = series_names(self.path)
         expected = own_names(series)
         if not all(name in expected or _AROUND.fullmatch(name) for name in names):
@@ -334,7 +344,8 @@ def computed_with(config_file: Path) -> RunConfig:
     newest checkpoint.
 
     Raises UserError if the file cannot be read."""
-    config = load_config(config_file, check_files=False)
+    text = stored_text(config_file.parent)
+    config = load_config(config_file, check_files=False, text=text)
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:
             stored = stored_config(checkpoint)

@@ -14,6 +14,8 @@ from simulator.archive.ledger import Audit, Ledger, lost_or_altered
 from simulator.archive.manifest import SAVES, clean_leftovers, committed, remove
 from simulator.archive.run_state import CONFIG
 from simulator.archive.run_writer import Output
+from simulator.archive.series_file import TABLE
+from simulator.archive.set_aside import set_records_aside, set_results_aside
 from simulator.archive.snapshot_index import make_derived, write_time_index
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.stored_state import restored_state
@@ -21,6 +23,7 @@ from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
+from simulator.measure import requested
 from simulator.physics.models import State
 from simulator.run.folder import Choices, RunFolder, check_restored
 from simulator.run.log import RunLog
@@ -64,14 +67,26 @@ def prepare_folder(
     has taken over the folder."""
     path = simulation.config.output.directory
     audit = Audit(path)
-    changed = []
-    if audit.expected:
-        problem = audit.ledger_problem()
-        changed = [*([f"{path / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
+    problem = audit.ledger_problem() if audit.expected else "missing"
+    changed = dict(lost_or_altered(audit))
+    if audit.expected and problem:
+        changed[LEDGER] = problem
+    said = set_records_aside(path)
     ledger = Ledger(path, RunFolder(path).recorded(), check, simulation.config.run.sync)
+    series = (f"{name}.h5" for name, *_ in requested(simulation.config.output))
+    opened = [TABLE, *series]
+    # A series is altered if one of its parts is.
+    stems = {Path(name.partition("/")[0]).stem for name in changed}
+    suspects = opened if problem else [name for name in opened if Path(name).stem in stems]
+    said |= set_results_aside(path, suspects, ledger)
     log.open(path / "run.log", ledger)
-    for line in changed:
-        log.say(f"warning: {line}; the run continues with the remaining files")
+    for line in said.values():
+        log.say(line)
+    for name, altered in changed.items():
+        if name not in said:
+            log.say(
+                f"warning: {path / name}: {altered}; the run continues with the remaining files"
+            )
     for left in remove_temporaries(path):
         log.say(f"removed {left}: left by a run that was killed")
     for folder in committed(path / "snapshots"):  # a killed run may not have made their indices

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import Run, open_run
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.progress import sizes_of_results
@@ -20,7 +20,7 @@ from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.kinds.statistics import samples_of, time_means, with_error
-from simulator.show.runs import plot_run, table_of
+from simulator.show.runs import plot_run, series_of, table_of
 from simulator.show.study import captions_of, opened, plot_sweep
 from simulator.show.style import in_words, vocabulary
 from simulator.study.study_status import MemberState, MemberStatus, status_counts, statuses_of
@@ -92,7 +92,7 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
     with TemporaryDirectory() as elsewhere:
         try:
             drawn = plot_run(run.path, output=None if output is None else Path(elsewhere)).files
-        except UserError:  # no output yet
+        except (RunFailure, UserError):  # no output yet, or none that can be read
             drawn = ()
         files = tuple(file for file in drawn if file.suffix == ".png")
         replace_file(target, page.page(title, _body(run, title, status, files), again))
@@ -225,7 +225,7 @@ def health_table(health: list[HealthCheck]) -> str:
 
 
 def _means(run: Run) -> str:
-    if not (run.path / "statistics.h5").is_file() or not len(series := run.series("statistics")):
+    if (series := series_of(run, "statistics")) is None:
         return ""
     rows = [[in_words(name), with_error(*pair)] for name, pair in time_means(series).items()]
     return page.table([samples_of(series), "mean ± standard error"], rows, [1])

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simulator.archive.open_run import Run, open_run
-from simulator.archive.series_file import SeriesReader
-from simulator.errors import UserError
+from simulator.archive.series_file import TABLE, SeriesReader
+from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
@@ -81,6 +81,7 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
                 chosen.append((f"slices_{field}", build))
     choice.refuse_unknown([stem for stem, _ in chosen], stored, diagnostics)
     if not chosen:
+        _ = run.diagnostics if (run.path / TABLE).exists() else None  # fails if it is damaged
         raise UserError(*(missing or [f"{run.path}: nothing to draw yet"]))
     written = list(_drawn(chosen, folder, choice))
     averaged = series_of(run, "statistics")
@@ -305,11 +306,11 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def known(read: Callable[[], T], otherwise: T, missing: list[str] | None = None) -> T:
-    """The result of `read`; `otherwise` if `read` raises UserError, because a file is missing or
-    cannot be read, which `missing` then says."""
+    """The result of `read`; `otherwise` if a file is missing or cannot be read, which `missing` then
+    says."""
     try:
         return read()
-    except UserError as error:
+    except (RunFailure, UserError) as error:
         if missing is not None:
             missing.append(str(error))
         return otherwise

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulator.errors import UserError
-from simulator.files import UNRECORDED, Journal, replace_file, replace_json
+from simulator.files import UNRECORDED, Journal, read_json, replace_file, replace_json
 
 INDEX = "inputs.json"
 _MOST_BYTES = 1 << 28
@@ -29,29 +28,29 @@ class Inputs:
         self._given: dict[tuple[str, str], Any] = {}
         self._folder = folder
         self._kept: dict[str, dict[str, str]] = {}
+        self._lost = False  # Whether the index is damaged: then originals have to equal the copies.
         if folder is not None and (folder / INDEX).exists():
-            self._kept = json.loads((folder / INDEX).read_text())
+            self._kept = read_json(folder / INDEX)
+            self._lost = not self._kept
 
     def read(self, path: str) -> bytes:
         """The contents of `path`, or of the run's copy. Raises UserError if it cannot be read."""
         if path not in self._read:
-            source = Path(path)
-            if self._folder is not None and path in self._kept:
-                source = self._folder / self._kept[path]["file"]
-            try:
-                with source.open("rb") as file:
-                    content = file.read(_MOST_BYTES + 1)
-            except OSError as error:
-                raise UserError(f"{source}: cannot be read: {error.strerror}") from None
-            if len(content) > _MOST_BYTES:
+            source = copy = Path(path)
+            if self._folder is not None and (path in self._kept or self._lost):
+                copy = self._folder / self._kept.get(path, {}).get("file", source.name)
+            sums = {self._kept[path]["sha256"]} if path in self._kept else set[str]()
+            content = _content(source if self._lost else copy)
+            if self._lost and copy.is_file():
+                sums.add(_checksum(_content(copy)))
+            elif sums and _checksum(content) not in sums and source.is_file():
+                content = _content(source)  # a damaged copy is made again from the same original
+                del self._kept[path]
+            if sums and _checksum(content) not in sums:
                 raise UserError(
-                    f"{source}: too large for a table or a Python file, of which the run keeps a copy"
+                    f"{copy}: the run's copy of {path} was altered; put it back or use --overwrite"
                 )
             self._read[path] = content
-            if path in self._kept and _checksum(self._read[path]) != self._kept[path]["sha256"]:
-                raise UserError(
-                    f"{source}: the run's copy of {path} was altered; put it back or use --overwrite"
-                )
         return self._read[path]
 
     def function(
@@ -125,6 +124,19 @@ class Inputs:
         if self._kept and (self._read or self.large):
             folder.mkdir(parents=True, exist_ok=True)
             replace_json(folder / INDEX, self._kept, journal)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > _MOST_BYTES:
+        raise UserError(
+            f"{path}: too large for a table or a Python file, of which the run keeps a copy"
+        )
+    return content
 
 
 def _line(error: BaseException, path: str) -> str:

@@ -17,7 +17,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
 from simulator.archive.series_file import Series, Table, read_columns
 from simulator.archive.shard import Dataset
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
 
 pytestmark = pytest.mark.smoke
 
@@ -157,8 +157,9 @@ def test_what_is_missing_is_said_in_a_line(folder):
     with pytest.raises(UserError, match=r"slices\.h5: not written"):
         open_run(folder).slices  # noqa: B018
     (folder / "slices.h5").write_bytes(b"no HDF5")
-    with pytest.raises(UserError, match=r"slices\.h5"):
+    with pytest.raises(RunFailure, match=r"slices\.h5: cannot be read"):
         open_run(folder).slices  # noqa: B018
+    assert open_run(folder)._repr_html_()
     with pytest.raises(UserError, match="no such folder"):
         open_run(folder / "absent")
     (folder / "config.yaml").unlink()

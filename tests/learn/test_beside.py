@@ -1,5 +1,6 @@
 """Trajectories from a process beside the training, through a reservoir."""
 
+import socket
 import sys
 import threading
 import types
@@ -12,6 +13,7 @@ from small_study import base_of, study_of
 from tiers import slow
 
 from simulator.errors import RunFailure, UserError
+from simulator.learn import beside
 from simulator.learn.reservoir import Reservoir
 from simulator.learn.stream import stream
 from simulator.study.sweep import Sweep
@@ -99,8 +101,8 @@ def test_a_process_beside_has_the_trajectories_of_the_stream(
         for run, values in zip(part.runs, np.asarray(part["velocity"]), strict=True)
     }
     torch_like(monkeypatch)
-    beside = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
-    samples = list(beside.torch())
+    samples = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
+    samples = list(samples.torch())
     assert sorted(sample["run"] for sample in samples) == [0, 1, 2, 3]
     for sample in samples:
         kind, velocity = sample["velocity"]
@@ -121,9 +123,9 @@ def test_a_loader_of_torch_itself_batches_the_samples(study, workers: int):
     """In the process of the training and in a worker, to which the samples are pickled."""
     torch = pytest.importorskip("torch", reason="pip install torch")
     sweep: Sweep = study(STUDY, BASE)
-    beside = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
+    samples = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
     loader = torch.utils.data.DataLoader(
-        beside.torch(),
+        samples.torch(),
         batch_size=2,
         num_workers=workers,
         multiprocessing_context="spawn" if workers else None,
@@ -144,6 +146,34 @@ def test_a_failure_beside_reaches_the_training(study):
     study(STUDY, BASE)
     with pytest.raises(RunFailure, match="unknown field 'velocit', did you mean velocity"):
         list(stream("study.yaml", batch=2, fields=["velocit"]).beside(reservoir=2))
+
+
+@pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x14" + 20 * b"x"])
+def test_a_stranger_who_connects_first_is_shut_out(study, monkeypatch, words: bytes):
+    """Silent, of another protocol, or with a wrong answer to the challenge; two stay connected."""
+    sweep: Sweep = study(STUDY, BASE)
+    strangers: list[socket.socket] = []
+
+    class BesideStrangers(beside.Beside):
+        def _started(self, listener, secret):
+            for _ in range(2):
+                strangers.append(socket.create_connection(listener.getsockname()))
+                strangers[-1].sendall(words)
+            return super()._started(listener, secret)
+
+    monkeypatch.setattr(beside, "PATIENCE", 0.5)
+    monkeypatch.setattr("simulator.learn.stream.Beside", BesideStrangers)
+    samples = stream(sweep, batch=2, seed=1).beside(reservoir=2, repeat=False)
+    assert sorted(sample["run"] for sample in samples) == [0, 1, 2, 3]
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_process_that_ends_before_it_connects_ends_the_stream(study):
+    sweep = study(STUDY, BASE)
+    for launcher in ("true", "false"):
+        with pytest.raises(RunFailure, match="the process has ended"):
+            list(stream(sweep, batch=2).beside(reservoir=2, launcher=[launcher]))
 
 
 def test_reservoirs_that_are_refused(study, monkeypatch):

@@ -208,6 +208,19 @@ def test_the_format_of_the_well(computed: Sweep):
     assert_allclose(stats["rms_delta"]["velocity"], increments, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["stats.yaml", "certificate.json"])
+def test_a_damaged_summary_is_made_again(computed: Sweep, name: str, capsys):
+    path = computed.folder / "dataset" / name
+    good = path.read_bytes()
+    for damaged in (b"", good[: len(good) // 2], good.replace(b"1", b"2"), None):
+        path.unlink()
+        if damaged is not None:
+            path.write_bytes(damaged)
+        assert main(["dataset", str(computed.file)]) == 0
+        assert f"{name}: damaged or missing; made again" in capsys.readouterr().out
+        assert path.read_bytes() == good
+
+
 EVERY = "output.snapshots.every: frames have a constant interval: give a part of time.stop = 0.2"
 
 
