@@ -161,7 +161,7 @@ K = np.geomspace(1e-4, 20, 400)
             lambda k: 1e-4 * spectrum(k),
             r"has sigma_8 = 0.00\d*; P \(length\^3\) at a = 1",
         ),
-        ("table", K, lambda k: k**3 * spectrum(k) / 20, "has sigma_8 = "),
+        ("table", K, lambda k: k**3 * spectrum(k) / (20 + 20 * k), r"has sigma_8 = 0.0\d"),
         (
             "transfer_table",
             K[K > 0.06],
