@@ -223,6 +223,8 @@ def test_any_header_is_read_or_refused_in_a_line(run, count: int, tmp_path):
 
     @hypothesis.settings(max_examples=count)
     @hypothesis.given(changes, masses, st.booleans())
+    @hypothesis.example({}, None, False)
+    @hypothesis.example({}, "f4", True)
     def held(changes: dict[tuple[str, str], Any], masses: str | None, zero: bool) -> None:
         shutil.copy(good, path)
         with h5py.File(path, "a") as file:

@@ -146,7 +146,7 @@ def _power_table(
         per_h = 1.0 if UNITS[units].per_h else cosmology.hubble / UNITS[units].hubble
         length = UNITS[units].megaparsecs * per_h
         deviation, missing = _tabulated_sigma(k / length, power * length**3)
-        if deviation > 3 or (deviation < 0.1 and missing < 0.2):
+        if deviation > 3 or deviation * (1 + missing) ** 0.5 < 0.1:
             means = f"has sigma_8 = {deviation:.3g}; P (length^3) at a = 1 gives 0.1 to 3"
             raise UserError(f"table: {settings.table}: {means}, in the units of table_units")
     return k, power
