@@ -37,6 +37,7 @@ class _Part(NamedTuple):
 
 
 _Row = dict[str, np.ndarray]  # `step`, `time` and the variables at one time.
+_Columns = dict[str, np.ndarray]  # The same of several rows, with the row as first axis.
 
 
 class Series:
@@ -70,7 +71,7 @@ class Series:
         self._beside = dict(beside or {})
         self._limits = part_rows, part_bytes
         self._parts: list[_Part] = []
-        self._active: list[_Row] = []
+        self._active: _Columns = {}  # The rows of the last part.
         self._uncommitted = False
         if path.exists():
             self._load(SeriesReader(path))
@@ -79,6 +80,7 @@ class Series:
     def extend(self, rows: Iterable[tuple[int, float, Mapping[str, np.ndarray]]]) -> None:
         """Add rows (step, time, values) and commit them together. The values of a row must have
         every variable, with the shape of its dimensions."""
+        rest: list[_Row] = []
         for step, time, values in rows:
             if values.keys() != self._required:
                 raise ValueError(
@@ -89,17 +91,35 @@ class Series:
             if wrong := [name for name in values if row[name].shape != self._shape(name)]:
                 raise ValueError(f"variables with values of another shape: {wrong}")
             most, size = self._limits
-            if (
-                len(self._active) >= most
-                and len(self._active) * sum(value.nbytes for value in row.values()) >= size
-            ):
+            count = self._active_rows + len(rest)
+            if count >= most and count * sum(value.nbytes for value in row.values()) >= size:
+                self._take_in(rest)
+                rest = []
                 if self._uncommitted or not self._parts:
                     self._write(self._folder / self._part().file, self._fill_rows)
                 self._parts.append(self._part())
-                self._active = []
-            self._active.append(row)
+                self._active = {}
+            rest.append(row)
             self._uncommitted = True
+        self._take_in(rest)
         self._commit()
+
+    @property
+    def _active_rows(self) -> int:
+        return len(self._active.get("step", ()))
+
+    def _take_in(self, rows: Sequence[_Row]) -> None:
+        """Adds rows to the active ones. One array for each column takes a fraction of the memory of
+        one for each row, in which thousands of small rows may wait for their part to be full."""
+        if not rows:
+            return
+        before = self._active_rows
+        for name in ("step", "time", *self._variables):
+            # float32 keeps the dtype of the other rows.
+            missing = np.full(self._shape(name), np.nan, np.float32)
+            new = np.stack([row.get(name, missing) for row in rows])
+            old = self._active.get(name, np.broadcast_to(missing, (before, *missing.shape)))
+            self._active[name] = np.concatenate([old, new]) if before else new
 
     def truncate(self, step: int) -> int:
         """Remove the rows later than `step`; returns their number."""
@@ -112,7 +132,8 @@ class Series:
         while full < len(self._parts) and sum(part.rows for part in self._parts[: full + 1]) < keep:
             full += 1
         self._parts = self._parts[:full]
-        self._active = reader.rows(full)[: keep - sum(part.rows for part in self._parts)]
+        rest = keep - sum(part.rows for part in self._parts)
+        self._active = {name: column[:rest] for name, column in reader.columns(full).items()}
         self._commit()
         self._remove_unlisted()
         return len(reader) - keep
@@ -132,7 +153,7 @@ class Series:
         self._coordinates = plain | self._coordinates
         self._variables = reader.variables | self._variables
         self._parts = list(reader.parts[:-1])
-        self._active = reader.rows(len(self._parts))
+        self._active = reader.columns(len(self._parts))
 
     def _commit(self) -> None:
         self._uncommitted = False
@@ -153,12 +174,8 @@ class Series:
     def _fill_rows(self, file: h5py.File) -> None:
         def column(name: str) -> h5py.Dataset:
             shape, kind = self._kind(name)
-            # float32 keeps the dtype of the other rows.
-            missing = np.full(shape, np.nan, np.float32)
-            values = [row.get(name, missing) for row in self._active]
-            return file.create_dataset(
-                name, data=np.stack(values) if values else np.empty((0, *shape), kind)
-            )
+            column = self._active.get(name, np.empty((0, *shape), kind))
+            return file.create_dataset(name, data=column)
 
         self._describe(file, column, [])
 
@@ -182,13 +199,9 @@ class Series:
 
     def _kind(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
         """The shape of a column's rows, and the type of those that are not yet full."""
-        values = [row[name] for row in self._active if name in row]
-        kind = (
-            np.result_type(*values)
-            if values
-            else np.dtype(np.int64 if name == "step" else np.float64)
-        )
-        return self._shape(name), kind
+        column = self._active.get(name)
+        plain = np.dtype(np.int64 if name == "step" else np.float64)
+        return self._shape(name), plain if column is None else column.dtype
 
     def _describe(
         self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]
@@ -228,7 +241,7 @@ class Series:
         return self.path.with_suffix(".parts")
 
     def _part(self) -> _Part:
-        return _Part(f"{self._active[0]['step']:08d}.h5", len(self._active))
+        return _Part(f"{self._active['step'][0]:08d}.h5", self._active_rows)
 
     def _remove_unlisted(self) -> None:
         """Remove the parts that a killed process wrote but did not commit, and those that
@@ -310,10 +323,9 @@ class SeriesReader(Shown):
         place = position - int(ends[number]) + self.parts[number].rows
         return self._columns(number, (name,), slice(place, place + 1))[name][0]
 
-    def rows(self, number: int) -> list[_Row]:
+    def columns(self, number: int) -> _Columns:
         """The rows of part `number`."""
-        columns = self._columns(number, ("step", "time", *self.variables))
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return self._columns(number, ("step", "time", *self.variables))
 
     def _columns(
         self, number: int, names: Iterable[str], places: slice = slice(None)

@@ -156,7 +156,7 @@ class Recorded:
         elif self.measured.variables:
             computed, self._memory = program(state, self.memory)
         self._waiting.append(
-            (step, float(state.time), {name: np.asarray(v) for name, v in computed.items()})
+            (step, float(state.time), {name: np.array(v) for name, v in computed.items()})
         )
         return not self._frequent or time.monotonic() - self._written >= TOGETHER
 

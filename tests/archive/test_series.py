@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import tracemalloc
 
 import h5py
 import numpy as np
@@ -221,3 +222,22 @@ def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
         with h5py.File(name, "r", locking=False) as file:
             assert_array_equal(file["modes"][:], modes)
             assert file["modes"].dims[0][0].name == "/k"
+
+
+def test_rows_that_wait_for_their_part_take_the_memory_of_their_values(tmp_path):
+    """20 variables of 4 numbers: 656 bytes a row, in which objects for each row would take 5 kB."""
+    names = [f"v{i}" for i in range(20)]
+    series = Series(tmp_path / "a.h5", {"k": np.arange(4.0)}, dict.fromkeys(names, ("k",)))
+
+    def extended(first, count=1000):
+        rows = ((n, 0.1 * n, {name: np.full(4, n) for name in names}) for n in range(first, count))
+        series.extend(rows)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = extended(0, 1000)
+        assert extended(1000, 3000) - before < 2000 * 2 * 656
+    finally:
+        tracemalloc.stop()
+    assert_array_equal(SeriesReader(tmp_path / "a.h5")["v7"][:, 3], np.arange(3000))

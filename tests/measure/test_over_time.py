@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from run_support import simulate, write_case
 
 from simulator import open_run
+from simulator.archive.series_recorder import recorders
 from simulator.measure.statistics import empty, results, taken_in
 from simulator.show.kinds.statistics import time_means, with_error
 from simulator.show.runs import plot_run
@@ -186,3 +187,12 @@ def test_sums_begin_anew_when_their_definition_changes(tmp_path, capsys, kind, c
             assert_array_equal(parts.series(kind).at(-1)[name], last)
         for name, field in whole.snapshots[-1].items():
             assert_array_equal(parts.snapshots[-1][name][:], field[:])
+
+
+def test_rows_that_wait_hold_no_buffer_of_a_device(tmp_path):
+    """A view of a device's buffer, as `numpy.asarray` gives, keeps several times its bytes."""
+    run = simulation(tmp_path, 5)
+    series = recorders(run)["spectra"]
+    series.take(run.state, True, series.program)
+    ((_, _, row),) = series.waiting()
+    assert row and all(values.flags.owndata for values in row.values())
