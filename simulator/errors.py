@@ -13,6 +13,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def in_a_line(error: BaseException) -> str:
+    """The kind and the first line of an error of a user's code, whose text may be empty or fail."""
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class _OneLineEach(Exception):
     """An exception with one line for each argument; a line break within an argument is escaped,
     because the arguments of a command and the texts of a file may contain one."""

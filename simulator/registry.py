@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from simulator.errors import UserError
+from simulator.errors import UserError, in_a_line
 
 Part = TypeVar("Part")
 
@@ -55,8 +55,10 @@ class Registry(Mapping[str, Part]):
                 parts[point.name] = self._admit(point.name, point.load())
             except TypeError as error:
                 raise UserError(f"{where}: {error}") from None
-            except (Exception, SystemExit) as error:
-                problem = f"{point.value} cannot be loaded ({type(error).__name__}: {error})"
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                problem = f"{point.value} cannot be loaded ({in_a_line(error)})"
                 raise UserError(
                     f"{where}: {problem}; repair the package or uninstall it"
                 ) from error

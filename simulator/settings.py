@@ -10,6 +10,7 @@ import math
 import operator
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -363,7 +364,18 @@ def _input_path(value: object, info: ValidationInfo) -> Path:
     path = _possible(os.path.join(folder, _expand(value)))
     if context.get("check_files") and not os.path.exists(path):
         raise ValueError(f"{shortened(str(path), 200)} does not exist")
+    if not _is_storage(path):
+        raise ValueError(f"{shortened(str(path), 200)} is a pipe or a device; a file is needed")
     return path
+
+
+def _is_storage(path: Path) -> bool:
+    """Whether a path is no pipe, socket or device, whose bytes can be read once, or never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # says more when it is opened
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _output_path(value: object) -> Path:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,22 @@ class ArrayFile:
 
 @contextmanager
 def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
-    """The array of a file; UserError for one that cannot be read."""
+    """The array of a file; UserError for one that cannot be read, also in the `with` block."""
     try:
         with reading(path):
             if dataset is None:
-                file = nullcontext(np.load(path, mmap_mode="r", allow_pickle=False))
-            else:
-                file = h5py.File(path, "r", locking=False)
+                array = np.lib.format.open_memmap(path, mode="r")
+                if (more := path.stat().st_size - array.offset - array.nbytes) > 0:
+                    raise OSError(f"has {more} bytes more than its header says")
+                yield array
+                return
+            with h5py.File(path, "r", locking=False) as content:
+                found = content.get(dataset, None)
+                if isinstance(found, h5py.Dataset) and found.shape is not None:
+                    yield found
+                    return
+                known = [k for k in content if content.get(k, getclass=True) is h5py.Dataset]
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
-    with file as content:
-        if dataset is not None:
-            known = [key for key, value in content.items() if isinstance(value, h5py.Dataset)]
-            if not isinstance(content.get(dataset), h5py.Dataset):
-                have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
-                raise UserError(f"{path}: has no data set {dataset!r}{have}")
-            content = content[dataset]
-        yield content
+    have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
+    raise UserError(f"{path}: has no data set {dataset!r} of numbers{have}")

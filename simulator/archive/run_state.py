@@ -4,7 +4,7 @@ the next start."""
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from simulator.archive.seal import sealed_json
 from simulator.files import dataclass_from, read_json, replace_file
@@ -56,7 +56,13 @@ def read_state(folder: Path) -> RunState | None:
     """The state of the run in `folder`; None if this program wrote no readable state there. Ignores
     unknown keys."""
     content = read_json(folder / NAME)
-    return dataclass_from(RunState, content) if content.get("program") == _PROGRAM else None
+    known = content.get("program") == _PROGRAM and content.get("state") in get_args(StateName)
+    return dataclass_from(RunState, content) if known else None
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether another program has written the state file in `folder`."""
+    return read_json(folder / NAME).get("program", _PROGRAM) != _PROGRAM
 
 
 def percent(start: float, time: float, stop: float) -> float:

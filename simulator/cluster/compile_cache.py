@@ -55,6 +55,14 @@ def prepare_cache(environ: Mapping[str, str], platform: str) -> Path:
     return folder
 
 
+def compile_always() -> bool:
+    """Makes JAX compile programs; whether it would not have done so."""
+    disabled = bool(jax.config.jax_disable_jit)
+    if disabled:
+        jax.config.update("jax_disable_jit", False)
+    return disabled
+
+
 def use(folder: Path | None) -> None:
     """Makes JAX keep compiled programs in `folder`; None turns JAX's cache off."""
     if folder is None:

@@ -73,6 +73,8 @@ def apply(
         changes = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
         environ.update(changes)
     changes |= with_xla_flags(platform, environ, devices)
+    if compile_cache.compile_always() and first:
+        report("warning: JAX_DISABLE_JIT is ignored, because a run is compiled as a whole")
     folder = None
     try:
         folder = compile_cache.prepare_cache(environ, platform)

@@ -90,7 +90,8 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
 def slurm_seconds(text: str) -> float | None:
     """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for
     UNLIMITED and INVALID."""
-    if not re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", text):
+    number = r"[0-9]{1,15}"
+    if not re.fullmatch(f"({number}-)?{number}(:{number}){{0,2}}", text):
         return None
     days, _, rest = text.rpartition("-")
     parts = [int(part) for part in rest.split(":")]

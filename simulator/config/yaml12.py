@@ -211,8 +211,8 @@ class _Construction:
             case "bool" if _matches("bool", text):
                 return text.lower() == "true"
             case "int" if _matches("int", text):
-                if len(text) > 1000:
-                    return self._error(node, path, "a whole number of more than 1000 digits")
+                if len(text) > 300:  # no floating-point number is as large
+                    return self._error(node, path, "a whole number of more than 300 digits")
                 return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
             case "float" if _matches("float", text) or _matches("int", text):
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

@@ -34,7 +34,7 @@ class LineSettings(Settings):
     """The line runs along this axis, with the coordinates of the grid points."""
     through: Position
     """A point on the line, [x, y, z]."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=64)] = "line"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)] = "line"
     """Prefix of the names of the line's variables."""
 
 

@@ -26,7 +26,7 @@ class PythonOutputSettings(SeriesCadence):
     """A Python file; the run copies the file and executes the copy."""
     function: str
     """function(fields, time, **parameters) returns a dict of numbers and small arrays by name."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=64)] | None = None
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)] | None = None
     """Name of the series, NAME.h5; by default the name of the function."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
@@ -100,7 +100,7 @@ def _checked(
     for name, value in result.items():
         if (
             not isinstance(name, str)
-            or not re.fullmatch(r"[A-Za-z]\w*", name)
+            or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)
             or name in ("step", "time")
         ):
             raise refused(

@@ -20,8 +20,8 @@ of products that are computed at points. `viscous`, `ohmic`, `drag`, `subgrid`: 
 
 
 def is_word(name: str) -> bool:
-    """Whether `name` may name columns and files."""
-    return name.isidentifier() and len(name) <= 64
+    """Whether `name` may name columns, files and their data sets, which are ASCII."""
+    return name.isascii() and name.isidentifier() and len(name) <= 64
 
 
 def free_name(name: str) -> bool:

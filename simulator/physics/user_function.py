@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.typing import DTypeLike
 
-from simulator.errors import UserError
+from simulator.errors import UserError, in_a_line
 from simulator.spectral import Grid, Transform
 
 
@@ -94,9 +94,10 @@ class UserFunction:
                 f"uses numpy, or an if, on {self.arguments}; use jax.numpy instead, with jnp.where for an if",
                 error,
             ) from error
-        except (Exception, SystemExit) as error:
-            first = str(error).partition("\n")[0]
-            raise self.refused(f"{type(error).__name__}: {first}", error) from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise self.refused(in_a_line(error), error) from error
 
     def refused(self, problem: str, error: BaseException | None = None) -> UserError:
         """The error about a problem of the function; `error` gives the line."""

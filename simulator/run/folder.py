@@ -19,7 +19,7 @@ from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import SAVES, committed, read_manifest
-from simulator.archive.run_state import CONFIG, RunState, read_state, write_state
+from simulator.archive.run_state import CONFIG, RunState, is_foreign, read_state, write_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.series_file import series_names
 from simulator.archive.set_aside import stored_text
@@ -210,7 +210,7 @@ class RunFolder:
             records = read_ledger(self.path)
             known = records is not None and records.problem is None
             saves = any(committed(self.path / kind) for kind in SAVES)
-            if read_json(self.path / STATE) or not (known or saves):
+            if is_foreign(self.path) or not (known or saves):
                 return FolderContent.FOREIGN
             return FolderContent.UNFINISHED
         series = series_names(self.path)

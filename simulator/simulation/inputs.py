@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from simulator.errors import UserError
+from simulator.errors import UserError, in_a_line
 from simulator.files import UNRECORDED, Journal, read_json, replace_file, replace_json
 
 INDEX = "inputs.json"
@@ -72,9 +72,11 @@ class Inputs:
         sys.path.insert(0, beside)  # the file may import modules beside it
         try:
             exec(compile(code, path, "exec"), module.__dict__)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise UserError(
-                f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}"
+                f"{path}{_line(error, path)}: cannot be run: {in_a_line(error)}"
             ) from error
         finally:
             sys.path.remove(beside)
