@@ -75,5 +75,17 @@ def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
             if not isinstance(content.get(dataset), h5py.Dataset):
                 have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
                 raise UserError(f"{path}: has no data set {dataset!r}{have}")
+            if lies_elsewhere(content[dataset], content):
+                problem = (
+                    "lies in other files, which may change or be missing; copy it into this one"
+                )
+                raise UserError(f"{path}: {dataset}: {problem}")
             content = content[dataset]
         yield content
+
+
+def lies_elsewhere(stored: Any, file: h5py.File) -> bool:
+    """Whether the values of a data set lie in other files than `file`: a virtual data set, whose
+    missing sources read as zeros, external storage, or a link."""
+    elsewhere = stored.file.filename != file.filename
+    return elsewhere or stored.is_virtual or bool(stored.external)
