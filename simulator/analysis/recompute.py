@@ -76,7 +76,7 @@ class Recomputed:
                     f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
-            fields = self._fields(str(snapshot.path), snapshot.time)
+            fields = self._fields(snapshot)
             state = make(fields | self._particles(snapshot, model.populations))
             state = with_term_arrays(state, arrays)
             carried = self._particles(snapshot, simulation.swarm.populations)
@@ -106,9 +106,9 @@ class Recomputed:
                 )
             )
 
-    def _fields(self, path: str, time: float) -> dict[str, Any]:
-        stored = StoredFields(path)
-        model = self.simulation.model.at(time)
+    def _fields(self, snapshot: Snapshot) -> dict[str, Any]:
+        stored = StoredFields(snapshot)
+        model = self.simulation.model.at(snapshot.time)
         return {name: stored.coefficients(name, model.transforms[name]) for name in model.fields}
 
     def _particles(self, snapshot: Snapshot, populations: Populations) -> dict[str, ParticleSet]:
@@ -129,7 +129,7 @@ class Recomputed:
                 f"{self.path}: has no snapshot of step 0, from which the initial state of its particles follows; "
                 "a run without this snapshot cannot be measured again"
             )
-        sets, memory = swarm.start(self._fields(str(first.path), first.time))
+        sets, memory = swarm.start(self._fields(first))
         known = swarm.populations
         return {
             n: known[n].chosen(particles, particles.records["start_velocity"], 1)

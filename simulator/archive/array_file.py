@@ -72,10 +72,22 @@ def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
             with h5py.File(path, "r", locking=False) as content:
                 found = content.get(dataset, None)
                 if isinstance(found, h5py.Dataset) and found.shape is not None:
+                    if lies_elsewhere(found, content):
+                        raise UserError(
+                            f"{path}: {dataset}: lies in other files, which may change or be missing; "
+                            "copy it into this one"
+                        )
                     yield found
                     return
-                known = [k for k in content if content.get(k, getclass=True) is h5py.Dataset]
+                known = [str(k) for k in content if content.get(k, getclass=True) is h5py.Dataset]
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
     raise UserError(f"{path}: has no data set {dataset!r} of numbers{have}")
+
+
+def lies_elsewhere(stored: Any, file: h5py.File) -> bool:
+    """Whether the values of a data set lie in other files than `file`: a virtual data set, whose
+    missing sources read as zeros, external storage, or a link."""
+    elsewhere = stored.file.filename != file.filename
+    return elsewhere or stored.is_virtual or bool(stored.external)

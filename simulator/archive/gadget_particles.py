@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from simulator.archive.array_file import lies_elsewhere
 from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.errors import UserError, shown
 from simulator.files import reason
@@ -96,7 +97,7 @@ class GadgetParticles(ParticlesOnDisk):
         stored = file.get(f"{group}/{name}")
         if not isinstance(stored, h5py.Dataset):
             raise ValueError(f"{group} has no {name}")
-        if stored.external or stored.is_virtual or stored.file.filename != file.filename:
+        if lies_elsewhere(stored, file):
             raise ValueError(f"{group}/{name} lies in other files; they have to be copied into it")
         shape = (count, components) if components else (count,)
         if stored.shape != shape or stored.dtype.kind not in kinds:
@@ -238,6 +239,17 @@ def _in_double(values: np.ndarray) -> np.ndarray:
 def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:
     group: Any = file.get(name)
     return {} if group is None else group.attrs
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files of the snapshot that begins with the file `path`; that file alone if it is none of
+    GADGET's."""
+    try:
+        with _reading(path) as file:
+            count = int(_header(file).get("NumFilesPerSnapshot", 1))
+        return [path] if count == 1 else _beside(path, count)
+    except UserError:
+        return [path]
 
 
 def _beside(first: Path, count: int) -> list[Path]:

@@ -18,11 +18,13 @@ from simulator.archive.manifest import (
     FieldEntry,
     Manifest,
     Piece,
+    ShardEntry,
     load_filters,
     read_manifest,
 )
+from simulator.archive.seal import ALTERED
 from simulator.config.yaml12 import parse_yaml
-from simulator.files import reason
+from simulator.files import checksum, pieces_of, reason
 from simulator.words import Shown
 
 
@@ -37,7 +39,9 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
 
     `.step`, `.time` (double), `.attributes` (as saved), `.fields` (names), `.path`, `.manifest`."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, checked: bool = False) -> None:
+        """`checked`: a process compares each shard that it reads with its checksum."""
+        self._sound: set[str] | None = set() if checked else None  # Shards that are as written.
         self.path = path
         self.manifest = manifest
         self.step = manifest.step
@@ -65,7 +69,7 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
             raise KeyError(
                 f"{self.path} has no field {name!r}; its fields are {', '.join(self.fields)}"
             )
-        return StoredField(self.path, self.manifest, name)
+        return StoredField(self.path, self.manifest, name, self._sound)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.manifest.fields)
@@ -82,15 +86,16 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
         return f"<Snapshot step {self.step}, time {self.time:g}: {shapes}>"
 
 
-def open_snapshot(path: str | Path) -> Snapshot:
-    """Open a committed folder; `path` is the folder, its manifest, or its index file.
+def open_snapshot(path: str | Path, checked: bool = False) -> Snapshot:
+    """Open a committed folder; `path` is the folder, its manifest, or its index file. With
+    `checked`, a process compares each shard that it reads with its checksum.
 
     Reads only the manifest. Raises UserError if `path` is not a snapshot or checkpoint of this
     program, Damaged (a RunFailure) if the manifest is damaged."""
     folder = snapshot_folder(Path(path))
     manifest = read_manifest(folder)
     load_filters(manifest.compression)
-    return Snapshot(folder, manifest)
+    return Snapshot(folder, manifest, checked)
 
 
 def snapshot_folder(path: Path) -> Path:
@@ -139,8 +144,11 @@ class StoredField(LazyArray):
     `.axes`: the trailing axes, without the component axes in front of them. `.pieces`: the blocks
     of the field, each in one shard. Reading raises Damaged if a shard is missing or damaged."""
 
-    def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, name: str, sound: set[str] | None = None
+    ) -> None:
         self._folder = folder
+        self._sound = sound
         self.name = name
         self.entry: FieldEntry = manifest.fields[name]
         self.shape = self.entry.shape
@@ -176,7 +184,9 @@ class StoredField(LazyArray):
         touched = [(p, cut) for p in self.pieces if (cut := _overlap(p, ranges)) is not None]
         for file, group in itertools.groupby(touched, key=lambda t: t[0].shard.file):
             path = self._folder / file
+            group = list(group)
             try:
+                self._check(group[0][0].shard)
                 with _opened(path) as shard:
                     for piece, (source, destination) in group:
                         for component, out in targets:
@@ -194,6 +204,15 @@ class StoredField(LazyArray):
                 ) from None
             except (OSError, KeyError, RuntimeError, ValueError) as error:
                 raise Damaged(f"{path}: cannot be read ({reason(error)})") from error
+
+    def _check(self, shard: ShardEntry) -> None:
+        """Raises Damaged, once the checks are asked for, if a shard is not as it was written."""
+        if self._sound is None or shard.file in self._sound:
+            return
+        path = self._folder / shard.file
+        if checksum(pieces_of(path)) != (shard.bytes, shard.xxh3):
+            raise Damaged(f"{path}: {ALTERED}")
+        self._sound.add(shard.file)
 
 
 def _opened(path: Path) -> h5py.File:

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 
 from simulator.archive.array_file import ArrayFile
 from simulator.archive.gadget_particles import GadgetParticles
+from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.restore import restored_array
@@ -198,47 +199,56 @@ def _checked_shares(
 
 
 class RunInputs(Inputs):
-    """The input files of a run, and the snapshots and checkpoints from which the run starts.
+    """The input files of a run, with the snapshots and arrays of other runs and programs.
 
-    Snapshots and checkpoints are not copied, because later starts continue from the run's own
-    checkpoints."""
+    These are not copied: the run records the checksums of arrays and of the manifests of
+    snapshots, which hold those of the shards."""
+
+    def opened(self, path: str) -> Snapshot:
+        """A snapshot or checkpoint whose shards are checked when they are read."""
+        snapshot = open_snapshot(Path(path), checked=True)
+        self.digest(snapshot.path / MANIFEST)
+        return snapshot
 
     def snapshot(self, path: str) -> "StoredFields":
-        return StoredFields(path)
+        return StoredFields(self.opened(path))
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
         """The time of a snapshot or checkpoint, and the configuration of its run."""
-        snapshot = open_snapshot(Path(path))
+        snapshot = self.opened(path)
         return snapshot.time, configuration_of(snapshot.manifest)
 
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
-        return ParticlesOnDisk(open_snapshot(Path(path)), name)
+        return ParticlesOnDisk(self.opened(path), name)
 
     def series(self, path: str) -> list[tuple[float, str]]:
         """The times of the snapshots of a run, rising, with their paths."""
         snapshots = open_run(path).snapshots[:]
         if not snapshots:
             raise UserError(f"{path}: holds no snapshot")
+        self.record_series(path, [s.path.name for s in snapshots])
         return [(s.time, str(s.path)) for s in snapshots]
 
     def array(self, path: str, dataset: str | None) -> ArrayFile:
-        """An array of values on the grid, of whose file the run keeps the checksum."""
-        self.large.add(Path(path))
+        """An array of values on the grid."""
+        self.digest(Path(path))
         return ArrayFile(path, dataset)
 
     def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:
-        """The particles of a type in GADGET's files, of which the run keeps the checksums."""
+        """The particles of a type in GADGET's files."""
         particles = GadgetParticles(path, kind, numbered)
-        self.large |= set(particles.files)
+        for file in particles.files:
+            self.digest(file)
         return particles
 
 
 class StoredFields:
-    """The fields of a snapshot (values) or checkpoint (modes) at `path`. Raises UserError if it is
+    """The fields of a snapshot (values) or checkpoint (modes). Raises UserError if it is
     neither."""
 
-    def __init__(self, path: str):
-        self._snapshot: Snapshot = open_snapshot(Path(path))
+    def __init__(self, snapshot: Snapshot):
+        self._snapshot = snapshot
+        path = snapshot.path
         entries = {
             n: f.entry
             for n, f in self._snapshot.items()

@@ -13,19 +13,21 @@ import resource
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import jax
 
 from simulator.cluster import failure, meeting, rendezvous
 from simulator.cluster.allocation import SECRET, Allocation
+from simulator.cluster.meeting import NO_RECORD, Record
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
 SHUTDOWN = 20  # seconds to wait for the others at the end (JAX's default: 300)
 CONNECTION = 60.0  # seconds for JAX to connect processes that have met; longer for more than 512
+_ASKS = 1.0  # seconds between two questions where the run folder of process 0 is
 _BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
@@ -36,6 +38,7 @@ def join(
     seconds: float,
     say: Callable[[str], None],
     transport: str = "gloo",
+    record: Record = NO_RECORD,
 ) -> rendezvous.Claim | None:
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
@@ -43,10 +46,12 @@ def join(
     seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
     say: called with a line from time to time while processes are missing.
     transport: how this process will exchange arrays, which must be the same for all.
+    record: names and values that all processes must share (`meeting`).
 
-    Raises UserError if the port is in use, NotAllCame if processes do not come, RunFailure if JAX
-    fails."""
-    wait = meeting.patience(seconds, allocation.num_processes)
+    Raises UserError if the port is in use or the processes differ, NotAllCame if processes do not
+    come, RunFailure if JAX fails."""
+    mistake = record.get(meeting.REFUSED)
+    wait = meeting.BRIEF if mistake else meeting.patience(seconds, allocation.num_processes)
     _allow_connections(allocation.num_processes)
 
     def initialize(address: str) -> None:
@@ -57,12 +62,14 @@ def join(
     name, secret, shared = _meeting_place(allocation, folder)
     if allocation.process_id > 0:
         find = _place_of_first(allocation, name, secret, shared)
-        initialize(meeting.attend(find, allocation, wait, say, transport))
+        with _mistaken(mistake):
+            address = meeting.attend(find, allocation, wait, say, transport, record)
+        initialize(address)
         return None
 
     def guests(server: socket.socket, address: str) -> meeting.Guests:
-        with _published(shared, name, Place(address, secret)):
-            return meeting.await_all(server, allocation, secret, wait, say, transport)
+        with _mistaken(mistake), _published(shared, name, Place(address, secret)):
+            return meeting.await_all(server, allocation, secret, wait, say, transport, record)
 
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
@@ -77,7 +84,12 @@ def join(
     if allocation.port is None:
         raise AssertionError("several processes need a coordinator or a Slurm step")
     host = _own_name(allocation)
-    claim = rendezvous.claim_port() if shared else rendezvous.claim_port([allocation.port])
+    claim = None
+    if shared is not None and _has_own_port(allocation):
+        with contextlib.suppress(RunFailure):  # there processes with another folder look, too
+            claim = rendezvous.claim_port([allocation.port])
+    if claim is None:
+        claim = rendezvous.claim_port() if shared else rendezvous.claim_port([allocation.port])
     try:
         server = meeting.open_server("", claim.port, allocation.num_processes)
         return _serve(guests(server, f"{host}:{claim.port}"), host, initialize)
@@ -89,10 +101,39 @@ def _place_of_first(
     allocation: Allocation, name: str, secret: str, shared: Path | None
 ) -> Callable[[], Place | None]:
     """The function that finds the place of process 0; see `_meeting_place`."""
-    if shared is not None:
-        return partial(rendezvous.published_place, shared, name)
     address = allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}"
-    return lambda: Place(address, secret)
+    if shared is None:
+        return lambda: Place(address, secret)
+    asked = time.monotonic()
+    known = allocation.coordinator is not None or _has_own_port(allocation)
+
+    def find() -> Place | None:
+        nonlocal asked
+        place = rendezvous.published_place(shared, name)
+        if place is None and known and time.monotonic() > asked + _ASKS:
+            asked = time.monotonic()
+            if (other := meeting.folder_at(address, allocation)) is not None:
+                place = rendezvous.published_place(Path(other), name, mine=True)
+        return place
+
+    return find
+
+
+def _has_own_port(allocation: Allocation) -> bool:
+    """Whether no other start of this user derives its port from the same name, as launches by Hydra
+    do."""
+    return allocation.source == "slurm" or bool(os.environ.get("PMIX_NAMESPACE"))
+
+
+@contextlib.contextmanager
+def _mistaken(mistake: str | None) -> Iterator[None]:
+    """Around a meeting: of a process that refuses the run, every failure to meet is that mistake."""
+    try:
+        yield
+    except RunFailure:
+        if mistake is None:
+            raise
+        raise UserError(*mistake.split("\n")) from None
 
 
 def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:
@@ -122,15 +163,17 @@ def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
     if folder is None:
         yield
         return
+    missing = [parent for parent in folder.parents if not parent.exists()]
     try:
         rendezvous.publish(folder, name, place)
         yield
     finally:
         rendezvous.retract(folder, name)
-        # The run may still be refused, so an empty folder is removed. Another step may still use
-        # the folder.
+        # The run may still be refused, so folders that were made are removed while they are empty.
+        # Another step may still use them.
         with contextlib.suppress(OSError):
-            folder.rmdir()
+            for made in (folder, *missing):
+                made.rmdir()
 
 
 def _serve(

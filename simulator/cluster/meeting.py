@@ -6,13 +6,19 @@ connected. Process 0 reports missing processes; when all processes have connecte
 service and sends the port of the service to all of them, so that JAX's wait takes only seconds.
 
 Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host",
-"pid", "transport"}`; process 0 answers with one of `waiting` (the missing processes), `go` (the port), `over`
-(the reason for giving up), `refused` (the problem with that process) and `other` (the secret is not
-this run's).
+"pid", "transport", "record"}`; process 0 answers with one of `waiting` (the missing processes),
+`go` (the port), `over` (the reason for giving up), `refused` (the problem with that process or with
+the run) and `other` (the secret is not this run's).
+
+All processes must have the same record: names and values of settings, sources and inputs. A
+process sends its checksum; if that is another than process 0's, process 0 sends `record` and the
+process answers with the `difference`. All processes then end with that line, and so they do if
+each of them has found the same mistake (`REFUSED`).
 
 Anybody in the network may connect and send anything. Therefore messages are short, every field has
 its type, a process that does not know the run's secret gets no answer but `other`, and process 0
-reports refused connections."""
+reports refused connections. With `other` goes the run folder: a process of the same user that looks
+for this run in another folder reads the secret there."""
 
 import contextlib
 import hmac
@@ -20,14 +26,16 @@ import json
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import getpid
+from types import MappingProxyType
 from typing import Any
 
 from simulator.cluster.allocation import SECRET, Allocation
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
+from simulator.files import checksum
 
 DEFAULT = 900.0  # Default of `run.rendezvous`: seconds that processes wait for one another.
 _PER = 512
@@ -45,7 +53,19 @@ _HELLO = {
     "host": str,
     "pid": int,
     "transport": str,
+    "record": str,
 }
+Record = Mapping[str, str]
+NO_RECORD: Record = MappingProxyType({})
+REFUSED = "refused"
+"""In a record: the mistake for which a process refuses the run."""
+UNREAD = "inputs"
+"""In a record: the files of the run were not read, because of what is in its folder."""
+FOLDER = "output.directory"
+"""In a record: the run folder."""
+_FEW = 3  # Differences that a line names.
+BRIEF = 10.0
+"""Seconds for which the other processes may come after a mistake or a difference is known."""
 
 Say = Callable[[str], None]
 
@@ -64,6 +84,30 @@ def patience(seconds: float, processes: int) -> float:
     return seconds * max(1.0, processes / _PER)
 
 
+def checksum_of(record: Record) -> str:
+    return checksum([json.dumps(dict(record), sort_keys=True).encode()])[1]
+
+
+def difference(first: Record, other: Record, process: int) -> str:
+    """The line about the names whose values differ between process 0 and another one; empty if
+    none does. Names of files begin with a slash."""
+    names = [name for name in {**first, **other} if first.get(name) != other.get(name)]
+    if {UNREAD, REFUSED} & {*first, *other}:  # one of them has not read all files
+        names = [name for name in names if name != UNREAD and not name.startswith("/")]
+
+    def said(name: str) -> str:
+        if name == REFUSED and not (name in first and name in other):
+            who, line = (0, first[name]) if name in first else (process, other[name])
+            return f"process {who} refuses the run ({line})"
+        values = first.get(name, "absent"), other.get(name, "absent")
+        return f"{name} is {values[0]} on process 0 and {values[1]} on process {process}"
+
+    if not names:
+        return ""
+    more = [f"and {len(names) - _FEW} more"] if len(names) > _FEW else []
+    return f"the processes of this run differ: {'; '.join([*map(said, names[:_FEW]), *more])}"
+
+
 def open_server(address: str, port: int, processes: int) -> socket.socket:
     """The socket at which process 0 listens, on the interface with `address` (empty: on all).
     Raises OSError."""
@@ -79,7 +123,13 @@ def open_server(address: str, port: int, processes: int) -> socket.socket:
 class Guests:
     """The processes that have connected to process 0, and their connections."""
 
-    def __init__(self, allocation: Allocation, secret: str, say: Say, transport: str) -> None:
+    def __init__(
+        self, allocation: Allocation, secret: str, say: Say, transport: str, record: Record
+    ) -> None:
+        self._record = record
+        self._checksum = checksum_of(record)
+        self._differing: dict[socket.socket, bytes] = {}
+        """Connections of processes with another record, and what they have said about it."""
         self._allocation = allocation
         self._transport = transport
         self._hosts = allocation.hosts
@@ -95,6 +145,20 @@ class Guests:
     @property
     def missing(self) -> list[int]:
         return [i for i in range(1, self._allocation.num_processes) if i not in self._here]
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a process with another record has not yet answered with the difference."""
+        return any(not answer.endswith(b"\n") for answer in self._differing.values())
+
+    @property
+    def difference(self) -> str:
+        """The first difference that a process has found; empty as long as none has."""
+        for answer in self._differing.values():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                if line := json.loads(answer)["difference"]:
+                    return str(line)
+        return ""
 
     def open(self, server: socket.socket) -> socket.socket | None:
         """Accepts the next connection; None if the other end has closed it already."""
@@ -121,7 +185,10 @@ class Guests:
         text = self.unread.pop(connection, None)
         if not data:  # the process has gone and is missing again
             self._here = {i: guest for i, guest in self._here.items() if guest[0] is not connection}
+            self._differing.pop(connection, None)
             connection.close()
+        elif connection in self._differing:
+            self._differing[connection] += data
         elif text is not None:
             if b"\n" in text + data or len(text + data) >= _LONGEST_MESSAGE:
                 self._admit(connection, text + data)
@@ -134,12 +201,13 @@ class Guests:
         connection."""
         hello = _read_hello(message)
         if hello is None or not hmac.compare_digest(_bytes(hello["secret"]), _bytes(self._secret)):
-            self._refuse(
-                connection,
-                "this run has another secret" if hello else "that is no process of this run",
-            )
+            if hello is None or hello["secret"]:
+                stranger = (
+                    "this run has another secret" if hello else "that is no process of this run"
+                )
+                self._refuse(connection, stranger)
             if hello is not None:
-                _send(connection, {"other": True})
+                _send(connection, {"other": self._record.get(FOLDER, "")})
             connection.close()
             return
         process = hello["process"]
@@ -160,6 +228,9 @@ class Guests:
             answer = f"{both}: is the MPI library on both hosts? run.transport: gloo needs none"
         else:
             self._here[process] = connection, hello
+            if hello["record"] != self._checksum:
+                self._differing[connection] = b""
+                _send(connection, {"record": dict(self._record)})
             if self._hosts and self._hosts[process] != node:
                 self._hosts = ()  # the processes are placed in another order, so their hosts are unknown
             return
@@ -217,20 +288,26 @@ def await_all(
     seconds: float,
     say: Say,
     transport: str = "gloo",
+    record: Record = NO_RECORD,
 ) -> Guests:
     """Called by process 0: waits for all other processes, which know `secret`, and returns their
     connections. Closes the server.
 
     say: called with a line from time to time while processes are missing. transport: a process with
-    another transport is refused. Raises NotAllCame after `seconds`."""
-    guests = Guests(allocation, secret, say, transport)
+    another transport is refused. Raises NotAllCame after `seconds`, UserError on all processes if
+    one has another `record`, or if all of them refuse the run."""
+    guests = Guests(allocation, secret, say, transport, record)
     clock = _Lines(seconds)
     began = time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
             server.setblocking(False)
             selector.register(server, selectors.EVENT_READ)
-            while missing := guests.missing:
+            while (missing := guests.missing) or guests.awaited:
+                if guests.difference:
+                    clock.shorten(BRIEF)
+                    if clock.over:
+                        break
                 absent = f"{len(missing)} of {allocation.num_processes} processes"
                 if clock.over:
                     within = f"did not come within {_duration(seconds)} (run.rendezvous)"
@@ -245,8 +322,14 @@ def await_all(
                             selector.register(connection, selectors.EVENT_READ)
                     elif isinstance(key.fileobj, socket.socket) and not guests.hear(key.fileobj):
                         selector.unregister(key.fileobj)
+        if line := guests.difference or record.get(REFUSED):
+            raise UserError(*line.split("\n"))
     except NotAllCame as error:
         guests.tell(over=str(error))
+        guests.close()
+        raise
+    except UserError as error:
+        guests.tell(refused=str(error))
         guests.close()
         raise
     finally:
@@ -266,6 +349,7 @@ def attend(
     seconds: float,
     say: Say,
     transport: str = "gloo",
+    record: Record = NO_RECORD,
 ) -> str:
     """Called by every other process: connects to process 0 and waits until all have connected;
     returns the address of JAX's service.
@@ -274,7 +358,7 @@ def attend(
     called only if this process prints elsewhere than process 0.
 
     Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it
-    refuses this process."""
+    refuses this process or the run."""
     clock = _Lines(seconds)
     problem = ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
@@ -286,10 +370,11 @@ def attend(
     while True:
         if place := find():
             try:
-                if port := _come(place, allocation, transport, say if alone else lambda line: None):
+                quiet = say if alone else lambda line: None
+                if port := _come(place, allocation, transport, quiet, record):
                     return f"{place.address.rpartition(':')[0]}:{port}"
                 problem = f"it closed the connection to {place.address}"
-            except _Other:  # the file of an earlier start, perhaps
+            except Other:  # the file of an earlier start, perhaps
                 problem = f"the run at {place.address} has another secret ({SECRET}, or its file in the run folder)"
             except OSError as error:
                 problem = f"{place.address}: {error.strerror or error}"
@@ -308,16 +393,34 @@ def attend(
         time.sleep(min(0.1, seconds / 20))
 
 
-class _Other(Exception):
-    """The port belongs to a run with another secret."""
+class Other(Exception):
+    """The port belongs to a run with another secret, and perhaps another folder."""
 
 
-def _come(place: Place, allocation: Allocation, transport: str, say: Say) -> int | None:
+def folder_at(address: str, allocation: Allocation) -> str | None:
+    """The run folder of the process 0 that listens at `address`; None if nobody tells it."""
+    try:
+        _come(Place(address, ""), allocation, "", lambda line: None, NO_RECORD, 2.0)
+    except Other as other:
+        return str(other) or None
+    except (OSError, UserError, NotAllCame):
+        pass
+    return None
+
+
+def _come(
+    place: Place,
+    allocation: Allocation,
+    transport: str,
+    say: Say,
+    record: Record,
+    timeout: float | None = None,
+) -> int | None:
     """Waits for the answer of process 0: the port of JAX's service; None if the connection ends
     before the answer."""
     host, _, port = place.address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
-        connection.settimeout(None)
+        connection.settimeout(timeout)
         _keep_alive(connection)
         hello = {
             "secret": place.secret,
@@ -327,6 +430,7 @@ def _come(place: Place, allocation: Allocation, transport: str, say: Say) -> int
             "host": socket.gethostname(),
             "pid": getpid(),
             "transport": transport,
+            "record": checksum_of(record),
         }
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:
@@ -338,9 +442,12 @@ def _come(place: Place, allocation: Allocation, transport: str, say: Say) -> int
                         case {"waiting": str(text)}:
                             say(text)
                         case {"refused": str(text)}:
-                            raise UserError(text)
-                        case {"other": True}:
-                            raise _Other
+                            raise UserError(*text.split("\n"))
+                        case {"other": str(folder)}:
+                            raise Other(folder)
+                        case {"record": dict(first)}:
+                            line = difference(first, record, allocation.process_id)
+                            connection.sendall(json.dumps({"difference": line}).encode() + b"\n")
                         case {"over": str(text)}:
                             connection.settimeout(5)
                             with contextlib.suppress(OSError):  # let process 0 exit first
@@ -360,6 +467,10 @@ class _Lines:
         self._pause = min(_FIRST_LINE, self.seconds / 4)
         self._end = time.monotonic() + self.seconds
         self._next = time.monotonic() + self._pause
+
+    def shorten(self, seconds: float) -> None:
+        """End `seconds` from now at the latest."""
+        self._end = min(self._end, time.monotonic() + seconds)
 
     @property
     def left(self) -> float:

@@ -130,10 +130,11 @@ def retract(folder: Path, name: str) -> None:
         (folder / f"{_PREFIX}{name}").unlink()
 
 
-def published_place(folder: Path, name: str) -> Place | None:
-    """Called by the other processes: the place of process 0, or None while it is not published."""
+def published_place(folder: Path, name: str, mine: bool = False) -> Place | None:
+    """Called by the other processes: the place of process 0, or None while it is not published.
+    `mine`: only a file of this user counts."""
     path = folder / f"{_PREFIX}{name}"
     with contextlib.suppress(OSError):
-        if path.name in os.listdir(folder):
+        if path.name in os.listdir(folder) and (not mine or path.stat().st_uid == os.getuid()):
             return dataclass_from(Place, read_json(path))
     return None

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -177,6 +178,7 @@ def start(
     folder: Path | None = None,
     wait: float = meeting.DEFAULT,
     transport: mpi.Requested = "auto",
+    record: Mapping[str, str] = MappingProxyType({}),
     report: Report = to_stderr,
 ) -> Cluster:
     """Starts JAX according to the allocation and returns the cluster.
@@ -185,7 +187,8 @@ def start(
     CPU one device per process, or per member of an ensemble. threads: of each device of a
     processor (see `threads_of`). folder: the shared run folder, created if missing, in which the
     processes of a step find each other. wait: seconds for which the processes wait for one another
-    (`run.rendezvous`; see `meeting.patience`). transport: `run.transport`. report: called with each
+    (`run.rendezvous`; see `meeting.patience`). transport: `run.transport`. record: names and values
+    that all processes must share. report: called with each
     warning, on process 0 or on the process that the warning concerns.
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
@@ -208,7 +211,7 @@ def start(
     _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
-        claim = join(allocation, local_ids, folder, wait, to_stderr, carrier.name)
+        claim = join(allocation, local_ids, folder, wait, to_stderr, carrier.name, record)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
     if chosen == "gpu" and threads != "auto":
         raise UserError(

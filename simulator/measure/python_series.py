@@ -23,7 +23,7 @@ MOST = 2**20  # The largest number of values in a row.
 
 class PythonOutputSettings(SeriesCadence):
     path: PythonFile
-    """A Python file; the run copies the file and executes the copy."""
+    """A Python file, of which the run keeps a copy; a continued run takes a changed file."""
     function: str
     """function(fields, time, **parameters) returns a dict of numbers and small arrays by name."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)] | None = None
@@ -75,6 +75,7 @@ class PythonOutput(Kind):
 
     def measured(self, subject: Subject, settings: PythonOutputSettings) -> Measured:
         try:
+            subject.files.take_changed(str(settings.path))
             function = UserFunction.of(subject.files, settings, "values")
 
             def compute(state: models.State) -> dict[str, jax.Array]:

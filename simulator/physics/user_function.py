@@ -5,15 +5,23 @@ Nonlinear terms are evaluated in blocks of points, separately on each device. A 
 finite difference or a transform in them would silently see the points of one block only. The check
 reads traced operations, without a device."""
 
+import contextlib
+import random
 import traceback
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import xxhash
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import Literal as Constant
 from jax.typing import DTypeLike
 
 from simulator.errors import UserError, in_a_line
@@ -33,6 +41,54 @@ class UserFiles(Protocol):
     def read(self, path: str) -> bytes:
         """The contents of a file."""
         ...
+
+    def generators(self, path: str) -> "Generators | None":
+        """The states that a Python file has given to the global generators of random numbers; None
+        if it has left them alone."""
+        ...
+
+    def take_changed(self, path: str) -> None:
+        """Use the original of a Python file of which the run keeps a copy, if it has changed and
+        nothing has read the copy yet."""
+        ...
+
+    traces: dict[str, str]
+    """Checksums of what users' functions compute, by file and function, if `compares` is set."""
+    compares: bool
+
+
+class Generators(NamedTuple):
+    """The states of the global generators of random numbers, of Python's `random` and of numpy."""
+
+    python: Any
+    numpy: Any
+
+    @classmethod
+    def now(cls) -> "Generators":
+        name, keys, *rest = np.random.get_state(legacy=True)
+        return cls(random.getstate(), (name, np.asarray(keys).tobytes(), *rest))
+
+    @classmethod
+    def seeded(cls, text: str) -> "Generators":
+        """States that are the same in every process."""
+        seed = zlib.crc32(text.encode())
+        name, keys, *rest = np.random.RandomState(seed).get_state(legacy=True)
+        return cls(random.Random(seed).getstate(), (name, np.asarray(keys).tobytes(), *rest))
+
+    def set(self) -> None:
+        random.setstate(self.python)
+        name, keys, *rest = self.numpy
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+
+    @contextlib.contextmanager
+    def in_use(self) -> "Iterator[Generators]":
+        """The generators begin with these states, and have their earlier ones afterwards."""
+        before = Generators.now()
+        self.set()
+        try:
+            yield self
+        finally:
+            before.set()
 
 
 class Stored(Protocol):
@@ -70,6 +126,7 @@ class UserFunction:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     key: str = ""  # The beginning of messages, such as "subgrid: ".
     line: int | None = None  # The line in messages about a result.
+    files: UserFiles | None = None  # With them, the generators of random numbers are seeded.
 
     @classmethod
     def of(
@@ -79,14 +136,22 @@ class UserFunction:
         the file."""
         function = files.function(str(settings.path), settings.function)
         line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
-        return cls(
-            function, settings.path, settings.function, arguments, settings.parameters, key, line
-        )
+        named = settings.path, settings.function, arguments, settings.parameters
+        return cls(function, *named, key, line, files)
 
     def __call__(self, *arguments: Any) -> Any:
-        """The result. Raises UserError, with the user's line, for any error in the function."""
+        """The result. Raises UserError, with the user's line, for any error in the function.
+
+        The global generators of random numbers start from the same state in every process and at
+        every call: the user's, or one that follows from file, function and parameters."""
+        call = partial(self.function, *arguments, **self.parameters)
         try:
-            return self.function(*arguments, **self.parameters)
+            if self.files is None:
+                return call()
+            with self._generators.in_use():
+                result = call()
+                trace(self.files, f"{self.path}: {self.name}", call)
+            return result
         except UserError:
             raise
         except jax.errors.JAXTypeError as error:
@@ -98,6 +163,12 @@ class UserFunction:
             raise
         except BaseException as error:
             raise self.refused(in_a_line(error), error) from error
+
+    @property
+    def _generators(self) -> Generators:
+        assert self.files is not None
+        text = f"{Path(self.path).name}:{self.name}:{self.parameters}"
+        return self.files.generators(str(self.path)) or Generators.seeded(text)
 
     def refused(self, problem: str, error: BaseException | None = None) -> UserError:
         """The error about a problem of the function; `error` gives the line."""
@@ -175,6 +246,49 @@ def traced_points(dtype: DTypeLike) -> tuple[list[jax.ShapeDtypeStruct], jax.Sha
     shapes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
     axes = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     return axes, jax.ShapeDtypeStruct((), jnp.float64)
+
+
+def trace(files: UserFiles, name: str, call: Callable[..., Any], *arguments: Any) -> None:
+    """Adds a call to the checksums of `files.traces`: its operations and the numbers in it."""
+    if not files.compares:
+        return
+    with contextlib.suppress(Exception):  # a result that is refused elsewhere
+        traced = jax.make_jaxpr(call)(*arguments)
+        files.traces[name] = _trace_sum(traced, files.traces.get(name, ""))
+
+
+def _trace_sum(traced: ClosedJaxpr, before: str) -> str:
+    digest = xxhash.xxh3_64(before.encode())
+
+    def add(value: Any) -> None:
+        if isinstance(value, ClosedJaxpr):
+            add(value.jaxpr)
+            add(value.consts)
+        elif isinstance(value, Jaxpr):
+            for equation in value.eqns:
+                digest.update(equation.primitive.name.encode())
+                add(equation.invars)
+                add([equation.params[name] for name in sorted(equation.params)])
+            add(value.outvars)
+        elif isinstance(value, tuple | list):
+            for item in value:
+                add(item)
+        elif isinstance(value, Constant):
+            add(value.val)
+        elif isinstance(value, bool | int | float | complex | str):
+            digest.update(repr(value).encode())
+        elif isinstance(value, np.ndarray | np.generic | jax.Array) and not isinstance(
+            value, Tracer
+        ):
+            digest.update(_numbers(value).tobytes())
+
+    add(traced)
+    return digest.hexdigest()
+
+
+def _numbers(array: Any) -> np.ndarray:
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(array) if is_key else array)
 
 
 _RUNNING = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")

@@ -5,8 +5,10 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from simulator.cluster import Allocation, discover
 from simulator.cluster.failure import contained
@@ -14,7 +16,7 @@ from simulator.cluster.hardware import check_address_space
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.files import exit_called
-from simulator.run.folder import Action, Choices
+from simulator.run.folder import Action, Choices, FolderContent, RunFolder
 from simulator.stopwatch import Stopwatch
 
 
@@ -62,22 +64,44 @@ def run_config(
     `args.arguments` is the command line, for provenance and for the launched processes.
     `args.spent` has counted the time since the command began. `allocation` comes from `allocated`.
     `allow` names frozen keys whose values may differ from those of the run in the folder."""
-    from simulator.run.refusals import may_run
-
     choices = Choices(
         getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments)
     )
     folder = Path(config.output.directory)
-    processes = args.processes if allocation is None else allocation.num_processes
+    if allocation is not None and allocation.num_processes > 1:
+        record = _record(config, allocation.num_processes, choices)
+        return _one_process(config, allocation, choices, args.spent, record)
+    from simulator.run.refusals import may_run
+
     # A refusal that needs no device comes before any process or device starts.
-    decision = may_run(config, processes, choices)
+    decision = may_run(config, args.processes or 1, choices)
     if decision.action is Action.FINISHED:
-        for line in decision.lines if allocation is None or allocation.process_id == 0 else ():
+        for line in decision.lines:
             print(line)
         return 0
     if allocation is not None:
-        return _one_process(config, allocation, choices, args.spent, overwritten=decision.clear)
+        return _one_process(config, allocation, choices, args.spent)
     return launched(args.arguments, args.processes, folder)
+
+
+def _record(config: RunConfig, processes: int, choices: Choices) -> dict[str, str]:
+    """The input files of one of several processes and their checksums, for `agreement`, or the
+    reason why this process refuses the configuration. What is in the folder is decided by process
+    0, after the processes have met."""
+    from simulator.cluster.meeting import REFUSED, UNREAD
+    from simulator.run.refusals import check_configuration, decision_of
+
+    decision = decision_of(config, choices)
+    folder = RunFolder(Path(config.output.directory))
+    if folder.content() is FolderContent.FOREIGN:
+        decision.raise_if_refused()
+    if decision.action in (Action.REFUSE, Action.FINISHED):
+        return {UNREAD: "not read"}
+    copies = None if choices.overwrite else folder.path / "inputs"
+    try:
+        return check_configuration(config, processes, copies).digests()
+    except UserError as error:
+        return {REFUSED: str(error)}
 
 
 def launched(arguments: Sequence[str], processes: int, folder: Path | None = None) -> int:
@@ -92,13 +116,15 @@ def _one_process(
     allocation: Allocation,
     choices: Choices,
     spent: Stopwatch,
-    overwritten: bool,
+    record: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
+    """`record`: what this process has read, to be compared with the other processes."""
     from simulator.archive.provenance import earlier_choice
     from simulator.archive.stored_state import RunInputs
     from simulator.cluster.failure import describe
-    from simulator.run.execute import execute
+    from simulator.run.execute import execute, shared_decision
     from simulator.run.log import RunLog
+    from simulator.run.refusals import decision_of
     from simulator.run.signals import SignalFlags
     from simulator.simulation.placement import connect
     from simulator.simulation.simulation import Simulation
@@ -108,9 +134,16 @@ def _one_process(
     flags = SignalFlags(within=config.run.stop_within, name=name)
     log = RunLog(quiet=allocation.process_id > 0)
     earlier = earlier_choice(config)
-    cluster = connect(config, allocation, folder)
+    cluster = connect(config, allocation, folder, record=record)
+    decision = shared_decision(cluster, partial(decision_of, config, choices))
+    decision.raise_if_refused()
+    if decision.action is Action.FINISHED:
+        for line in decision.lines:
+            log.say(line)
+        cluster.close()
+        return 0
     with flags as signals:
-        inputs = RunInputs(None if overwritten else folder / "inputs")
+        inputs = RunInputs(None if choices.overwrite else folder / "inputs")
         simulation = Simulation(
             config, cluster=cluster, inputs=inputs, report=log.say, earlier=earlier
         )

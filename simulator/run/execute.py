@@ -21,6 +21,7 @@ from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Writer
 from simulator.cluster.failure import Watchdog, describe, to_log_file
+from simulator.cluster.start import Cluster
 from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
@@ -101,6 +102,7 @@ class _Run:
     def all_agree(self, logs: bool) -> int:
         decision = self._decision(self._look)
         decision.raise_if_refused()
+        changes: list[str] = []
         if decision.action is not Action.FINISHED:
             check_memory(self.simulation)
             check_messages(self.simulation)
@@ -115,8 +117,11 @@ class _Run:
                 # nothing.
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
+            else:
+                inputs = self.simulation.inputs
+                changes = self.cluster.together(lambda: inputs.compare(self.folder / "inputs"))
             decision = self._decision(self._claim)
-        for line in decision.lines:
+        for line in (*decision.lines, *changes):
             self.log.say(line)
         if decision.action is Action.FINISHED:
             return 0
@@ -154,8 +159,7 @@ class _Run:
         return self.ledger or UNRECORDED
 
     def _decision(self, action: Callable[[], Decision]) -> Decision:
-        decided = self.cluster.together(lambda: asdict(action()))
-        return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
+        return shared_decision(self.cluster, action)
 
     def _look(self) -> Decision:
         return decision_of(self.config, self.choices)
@@ -341,6 +345,12 @@ class _Run:
             next_commands=[[*typed(), name, str(short(self.folder))] for name in commands],
         ):
             self.log.say(line)
+
+
+def shared_decision(cluster: Cluster, action: Callable[[], Decision]) -> Decision:
+    """The decision of process 0, on every process."""
+    decided = cluster.together(lambda: asdict(action()))
+    return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
 
 
 EVERY = 2.0  # Seconds between two writes of the state file while the run goes on.

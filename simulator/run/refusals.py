@@ -60,8 +60,10 @@ def may_run(
     decision = decision_of(config, choices)
     decision.raise_if_refused()
     if decision.action is not Action.FINISHED:
-        copies = None if decision.clear else Path(config.output.directory) / "inputs"
-        check_configuration(config, processes, copies)
+        folder = Path(config.output.directory) / "inputs"
+        inputs = check_configuration(config, processes, None if decision.clear else folder)
+        if decision.action is Action.CONTINUE:
+            inputs.compare(folder)
     return decision
 
 
@@ -90,20 +92,23 @@ def check_configuration(
     config: RunConfig,
     processes: int = 1,
     copies: Path | None = None,
-) -> None:
-    """Raises UserError, with the place, if `run` would refuse the configuration on any devices.
+) -> RunInputs:
+    """The input files of a configuration. Raises UserError, with the place, if `run` would refuse
+    it on any devices.
 
     `copies` is the folder with a continued run's copies of its input files."""
     count = config.devices.count
     check_devices(config, count, processes)
     known = count if count != "auto" and config.fft.backend == NAME else 1
-    simulation = paper_simulation(config, _InputsOnPaper(copies), known)
+    inputs = _InputsOnPaper(copies)
+    simulation = paper_simulation(config, inputs, known)
     measured_series(simulation)
     if copies is not None and committed(copies.parent / "checkpoints"):
-        return  # the start, whose files may be elsewhere by now, is not needed any more
+        return inputs  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
+    return inputs
 
 
 def check_linear_growth(config: RunConfig, copies: Path | None = None) -> None:
@@ -194,10 +199,15 @@ class _InputsOnPaper(RunInputs):
     """Reads the input files of a configuration without the arrays of snapshots, for which zeros
     stand."""
 
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__(folder)
+        self.compares = True
+
     def snapshot(self, path: str) -> "_FieldsOnPaper":
-        return _FieldsOnPaper(path)
+        return _FieldsOnPaper(self.opened(path))
 
     def array(self, path: str, dataset: str | None) -> "_ArrayOnPaper":
+        self.digest(Path(path))
         return _ArrayOnPaper(path, dataset)
 
     def particles(self, path: str, name: str) -> Any:

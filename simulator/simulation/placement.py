@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -16,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from simulator.cluster import Allocation
+from simulator.cluster.meeting import REFUSED
 from simulator.cluster.mesh import MEMBERS
 from simulator.cluster.start import Cluster, start
 from simulator.cluster.variables import recorded_variables
@@ -23,6 +25,7 @@ from simulator.config import RunConfig
 from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Equation
+from simulator.simulation.agreement import installed_record, settings_record
 from simulator.spectral import (
     Grid,
     Layout,
@@ -163,12 +166,24 @@ def most_devices(config: RunConfig, most: int) -> int | None:
 
 
 def connect(
-    config: RunConfig, allocation: Allocation, folder: Path | None = None, members: int = 1
+    config: RunConfig,
+    allocation: Allocation,
+    folder: Path | None = None,
+    members: int = 1,
+    record: Mapping[str, str] = MappingProxyType({}),
 ) -> Cluster:
     """Starts JAX with the devices of the configuration and the allocation; refuses impossible
-    numbers first."""
+    numbers first, and processes that differ in configuration, installation or `record`."""
     settings = config.devices
-    check_devices(config, settings.count, allocation.num_processes, members)
+    several = allocation.num_processes > 1
+    try:
+        check_devices(config, settings.count, allocation.num_processes, members)
+    except UserError as error:
+        if not several:
+            raise
+        record = {REFUSED: str(error), **record}  # said after the processes have met
+    if several:
+        record = {**settings_record(config), **installed_record(), **record}
     return start(
         allocation,
         platform=settings.platform,
@@ -178,6 +193,7 @@ def connect(
         folder=folder,
         wait=config.run.rendezvous,
         transport=config.run.transport,
+        record=record,
     )
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.run_state import CONFIG
 from simulator.config import read_settings
 from simulator.config.load import output_directory, usable_stem
 from simulator.errors import UserError
@@ -115,15 +116,18 @@ def folder_of(file: Path, output: Path, name: str) -> Path:
 
 
 def source_sum(path: Path) -> str:
-    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, else of
-    all its files."""
+    """The SHA-256 of a file; for a folder, of its manifest, which covers the other files, for a run
+    of the manifests of its snapshots, else of all its files."""
     if (path / "manifest.json").is_file():
         path = path / "manifest.json"
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
-    for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
+    inside = (
+        path.glob("snapshots/*/manifest.json") if (path / CONFIG).is_file() else path.rglob("*")
+    )
+    for file in sorted(entry for entry in inside if entry.is_file()):
         digest.update(f"{file.relative_to(path)}\0{source_sum(file)}\n".encode())
     return digest.hexdigest()
 

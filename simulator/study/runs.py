@@ -2,17 +2,22 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import h5py
+
+from simulator.archive.gadget_particles import files_of
 from simulator.config import Change, RunConfig, classify
 from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
 from simulator.plan.step import Estimate
 from simulator.settings import walk
+from simulator.simulation.user_modules import neighbours
 from simulator.study.planned import PlannedRun, source_sum
 
 CACHE = 1 << 15
@@ -79,10 +84,23 @@ class Identities:
         """The checksums of the input files that a block names, by key."""
         if id(block) not in self._inputs:
             paths = {key: item for key, item, _ in walk(block, name) if isinstance(item, Path)}
+            for key, path in list(paths.items()):
+                paths |= {
+                    f"{key}:{os.path.relpath(file, path.parent)}": file
+                    for file in _further_files(path)
+                }
             sums = {key: source_sum(path) for key, path in paths.items()}
             self._inputs[id(block)] = block, sums
             self.sources |= {str(path): sums[key] for key, path in paths.items()}
         return self._inputs[id(block)][1]
+
+
+def _further_files(path: Path) -> list[Path]:
+    """The files that belong to an input file: modules that it imports from its folder, further files
+    of a snapshot of GADGET."""
+    if path.suffix == ".py":
+        return neighbours(path, Path.is_file, lambda name: Path(name).read_bytes())
+    return files_of(path)[1:] if path.is_file() and h5py.is_hdf5(path) else []
 
 
 @cache

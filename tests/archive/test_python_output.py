@@ -69,8 +69,8 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
     """A grid of 9 x 8 x 8 points on two devices: along a sharded axis there is padding, which no
     mean sees."""
     assert Simulation(configured(TWO, "time.max_steps=1")).run() == 0
-    Path("mine.py").write_text("the original is gone")  # the run's copy is what runs
-    assert main(["run", "run.yaml"]) == 0
+    Path("mine.py").unlink()  # the run's copy is what runs
+    assert main(["resume", "out", "time.max_steps=2"]) == 0
     run = open_run("out")
     helical = run.series("helical")
     squares = run.series("squares")

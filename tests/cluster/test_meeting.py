@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import stat
 import threading
@@ -29,6 +30,7 @@ HELLO = {
     "host": "n2",
     "pid": 1,
     "transport": "gloo",
+    "record": meeting.checksum_of({}),
 }
 NODES = ("n1", "n1", "n2", "n2")
 STEP = Allocation(
@@ -49,19 +51,26 @@ def process(i: int, **changes) -> Allocation:
 class Room:
     """Process 0 in a thread, and where it is."""
 
-    def __init__(self, seconds: float = 10.0, allocation: Allocation = STEP) -> None:
+    def __init__(
+        self,
+        seconds: float = 10.0,
+        allocation: Allocation = STEP,
+        record: meeting.Record = meeting.NO_RECORD,
+    ) -> None:
         self.said: list[str] = []
         self.guests: meeting.Guests | None = None
-        self.error: meeting.NotAllCame | None = None
+        self.error: meeting.NotAllCame | UserError | None = None
         server = meeting.open_server("127.0.0.1", 0, allocation.num_processes)
         self.address = f"127.0.0.1:{server.getsockname()[1]}"
 
         def wait() -> None:
             try:
-                self.guests = meeting.await_all(server, allocation, OURS, seconds, self.said.append)
+                self.guests = meeting.await_all(
+                    server, allocation, OURS, seconds, self.said.append, record=record
+                )
                 self.guests.tell(go=4321)
                 self.guests.close()
-            except meeting.NotAllCame as error:
+            except (meeting.NotAllCame, UserError) as error:
                 self.error = error
 
         self._thread = threading.Thread(target=wait)
@@ -72,9 +81,15 @@ class Room:
         return socket.create_connection((host, int(port)), timeout=10)
 
     def attend(
-        self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS
+        self,
+        allocation: Allocation,
+        seconds: float = 10.0,
+        say=lambda line: None,
+        secret=OURS,
+        record: meeting.Record = meeting.NO_RECORD,
     ) -> str:
-        return meeting.attend(lambda: Place(self.address, secret), allocation, seconds, say)
+        place = Place(self.address, secret)
+        return meeting.attend(lambda: place, allocation, seconds, say, record=record)
 
     def send(self, message: bytes) -> bytes:
         """What process 0 answers to these bytes before it closes the connection."""
@@ -101,8 +116,10 @@ class Guest(threading.Thread):
         after: float = 0.0,
         seconds: float = 10,
         secret: str = OURS,
+        record: meeting.Record = meeting.NO_RECORD,
     ) -> None:
         super().__init__()
+        self.record = record
         self.room = room
         self.allocation = allocation
         self.after = after
@@ -116,7 +133,7 @@ class Guest(threading.Thread):
         time.sleep(self.after)
         try:
             self.found = self.room.attend(
-                self.allocation, self.seconds, self.said.append, self.secret
+                self.allocation, self.seconds, self.said.append, self.secret, self.record
             )
         except Exception as error:
             self.found = error
@@ -281,8 +298,55 @@ def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_i
         assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
     for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
         answer = room.send(json.dumps(HELLO | {"secret": secret}).encode() + b"\n")
-        assert json.loads(answer) == {"other": True}
+        assert json.loads(answer) == {"other": ""}
     all_come(room)
+
+
+RECORD = {"model.viscosity": "0.02", "numpy": "2.4.0", "/a/force.py": "checksum 1"}
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (
+            RECORD | {"model.viscosity": "0.2"},
+            "model.viscosity is 0.02 on process 0 and 0.2 on process 2",
+        ),
+        (RECORD | {"/a/h.py": "checksum 2"}, "/a/h.py is absent on process 0 and checksum 2 on"),
+        (
+            RECORD | {meeting.REFUSED: "c.yaml:3: no such file"},
+            r"process 2 refuses the run \(c.yaml:3: no such file\)",
+        ),
+        (
+            {**RECORD, "numpy": "1", "model.viscosity": "1", "a": "1", "b": "2"},
+            "numpy is .*; and 1 more",
+        ),
+    ],
+)
+def test_all_processes_end_with_the_difference_between_two_of_them(others, said):
+    """Also where a further process does not come."""
+    room = Room(record=RECORD)
+    guests = [Guest(room, process(i), record=others if i == 2 else RECORD) for i in (1, 2, 3)]
+    for guest in guests:
+        guest.join()
+        assert isinstance(guest.found, UserError)
+    room.ends()
+    assert len({str(room.error), *(str(guest.found) for guest in guests)}) == 1
+    assert re.search(f"the processes of this run differ: .*{said}", str(room.error))
+
+
+def test_a_mistake_that_all_have_found_ends_the_meeting_and_files_that_were_not_read_do_not():
+    mistake = {meeting.REFUSED: "c.yaml:3: no such key"}
+    room = Room(record=RECORD | mistake)
+    guests = [Guest(room, process(i), record=RECORD | mistake) for i in (1, 2, 3)]
+    room.ends()
+    for guest in guests:
+        guest.join()
+        assert str(guest.found) == "c.yaml:3: no such key" == str(room.error)
+    unread = {k: v for k, v in RECORD.items() if k != "/a/force.py"} | {meeting.UNREAD: "not read"}
+    room = Room(record=RECORD)
+    all_are_sent(*(Guest(room, process(i), record=unread) for i in (1, 2, 3)))
+    room.ends()
 
 
 def test_a_process_with_another_transport_is_refused():

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from run_support import ROOT, free_port
 
-from simulator.cluster import Allocation, discover, launcher
+from simulator.cluster import Allocation, discover, launcher, meeting
 from simulator.cluster import start as start_module
 from simulator.cluster.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
 from simulator.cluster.hardware import GpuShare
@@ -339,6 +339,7 @@ def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
         "host": "n2",
         "pid": 1,
         "transport": "gloo",
+        "record": meeting.checksum_of({}),
     }
     command = child(tmp_path, BY_HAND)
     place = environ(tmp_path, **by_hand)

@@ -25,7 +25,7 @@ from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.tendency import pointwise
-from simulator.physics.user_function import POINTS, UserFiles, UserFunction, traced_points
+from simulator.physics.user_function import POINTS, UserFiles, UserFunction, trace, traced_points
 from simulator.registry import subclass_of
 from simulator.settings import PythonFile, Settings
 from simulator.spectral import Points
@@ -82,7 +82,7 @@ class PythonModel(Equation):
         kind: Any = files.function(str(path), settings.equation, "class")
         _check_declaration(kind, path, settings.equation)
         model = kind.create(validated(kind, settings.parameters), make, files)
-        _Check(model, path).all()
+        _Check(model, path, files).all()
         return model
 
 
@@ -160,9 +160,10 @@ class _Check:
     """Traces the methods of an equation, without a device, and refuses an equation that a run could
     not compute."""
 
-    def __init__(self, model: Equation, path: Path):
+    def __init__(self, model: Equation, path: Path, files: UserFiles):
         self._model = model
         self._path = str(path)
+        self._files = files
         self._transform = model.transform
         self._layout = model.transform.layout
 
@@ -247,7 +248,9 @@ class _Check:
         return result.products
 
     def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._user(method, partial(jax.eval_shape, function))(*arguments)
+        shapes = self._user(method, partial(jax.eval_shape, function))(*arguments)
+        trace(self._files, f"{self._path}: {method}", function, *arguments)
+        return shapes
 
     def _user(self, method: str, function: Callable[..., Any]) -> UserFunction:
         arguments = "values that are not known yet"

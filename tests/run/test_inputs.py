@@ -1,0 +1,196 @@
+"""What a run reads is part of the run: files of every kind that change between two starts."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fault_support import flip
+from input_cases import OTHER, edited, every_input
+from run_support import simulate, table
+
+from simulator import load_config, open_run, open_sweep
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.run.refusals import check_configuration
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    return every_input(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def begun(original, tmp_path_factory) -> Path:
+    """The same with a run to t = 0.2 in the folder `run`."""
+    folder = tmp_path_factory.mktemp("begun") / "there"
+    shutil.copytree(original, folder)
+    assert simulate(folder / "run.yaml", folder / "run") == 0
+    return folder
+
+
+@pytest.fixture
+def place(begun, tmp_path, monkeypatch) -> Iterator[Path]:
+    """`begun`, where it was, to be changed."""
+    shutil.copytree(begun, tmp_path / "kept")
+    monkeypatch.chdir(begun)
+    yield begun
+    shutil.rmtree(begun)
+    shutil.copytree(tmp_path / "kept", begun)
+
+
+def continued(place: Path, capsys, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(["resume", str(place / "run"), "time.stop=0.4"]) == code
+    streams = capsys.readouterr()
+    return streams.out + streams.err
+
+
+COPIED = ("closure.py", "inside.py", "E/force.py", "E/helpers.py", "E/parts/sign.py", "start.py")
+
+
+@pytest.mark.spmd
+def test_edited_copies_are_not_used_and_a_line_says_so(place: Path, tmp_path: Path, capsys):
+    """Neither of the user's files nor of what they import, which may even be deleted."""
+    shutil.copytree(place / "run", tmp_path / "untouched")
+    assert main(["resume", str(tmp_path / "untouched"), "time.stop=0.4"]) == 0
+    for name in COPIED:
+        edited(place / name)
+    (place / "weights.npz").unlink()
+    (place / "E/parts/late.py").unlink()
+    said = continued(place, capsys)
+    for name in COPIED:
+        copy = rf"{place / name}: differs from the run's copy .*, which is used; to use the new one, begin again"
+        assert len(re.findall(copy, said)) == 1, said
+    energies = [table(run)["energy"] for run in (place / "run", tmp_path / "untouched")]
+    np.testing.assert_array_equal(*energies)
+
+
+@pytest.mark.spmd
+def test_an_edited_function_of_an_output_is_used_from_there_on(place: Path, capsys):
+    (place / "scale.py").write_text("SCALE = 3.0")
+    said = continued(place, capsys)
+    assert f"{place / 'scale.py'}: has changed and is used from here on (output.python)" in said
+    series = open_run(place / "run").series("mean")
+    energy = table(place / "run")["energy"]
+    np.testing.assert_allclose(series["mean"] / energy, [1, 1, 1, 3, 3], rtol=1e-12)
+    assert main(["verify", str(place / "run"), "--quiet"]) == 0
+
+
+def another_mask(place: Path) -> str:
+    np.save(place / "mask.npy", np.full((8, 8), 0.4))
+    return "mask.npy: has changed since this run began; put it back, or begin again"
+
+
+def another_data_set(place: Path) -> str:
+    with h5py.File(place / "mask.h5", "a") as file:
+        file["chi"][...] = 0.4
+    return "mask.h5: has changed since this run began"
+
+
+def another_snapshot(place: Path) -> str:
+    shutil.rmtree(place / "other")
+    simulate(place / "other.yaml", place / "other", "initial.seed=2")
+    return "other/snapshots/00000000/manifest.json: has changed since this run began"
+
+
+def one_more_snapshot(place: Path) -> str:
+    shutil.rmtree(place / "other")
+    simulate(place / "other.yaml", place / "other", "output.snapshots.every=0.25")
+    return "other: has other snapshots than when this run began"
+
+
+def no_mask(place: Path) -> str:
+    (place / "mask.npy").unlink()
+    return "mask.npy"
+
+
+@pytest.mark.parametrize(
+    "change", [another_mask, another_data_set, another_snapshot, one_more_snapshot, no_mask]
+)
+def test_a_change_of_what_is_not_copied_is_refused(place: Path, capsys, change):
+    said = change(place)
+    before = (place / "run/state.json").read_bytes()
+    assert said in continued(place, capsys, code=2)
+    assert (place / "run/state.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_a_flipped_bit_in_a_snapshot_is_refused(original: Path, tmp_path: Path, capsys, start):
+    """As the start of a run, and as a target."""
+    folder = tmp_path / "there"
+    shutil.copytree(original, folder)
+    flip(folder / "other/snapshots/00000000/shards/p00000.h5", 0.9)
+    if start:
+        text = OTHER.replace(
+            "{kind: random, peak: 2, energy: 0.5, seed: 1}",
+            "{kind: snapshot, path: other/snapshots/00000000}",
+        )
+        (folder / "run.yaml").write_text(text)
+    assert simulate(folder / "run.yaml", folder / "run") == 1
+    assert "shards/p00000.h5: altered (its checksum does not match)" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+def virtual(file: h5py.File, place: Path) -> None:
+    layout = h5py.VirtualLayout((8, 8), float)
+    layout[:] = h5py.VirtualSource("missing.h5", "chi", (8, 8))
+    file.create_virtual_dataset("chi", layout)
+
+
+def external(file: h5py.File, place: Path) -> None:
+    file.create_dataset("chi", (8, 8), float, external=[(str(place / "mask.npy"), 0, 512)])
+
+
+def linked(file: h5py.File, place: Path) -> None:
+    file["chi"] = h5py.ExternalLink(str(place / "mask.h5"), "chi")
+
+
+@pytest.mark.parametrize("make", [virtual, external, linked])
+def test_values_that_lie_in_other_files_are_refused(original: Path, tmp_path, make):
+    with h5py.File(tmp_path / "mask.h5", "w") as file:
+        make(file, original)
+    text = f"terms.1.mask.path={tmp_path / 'mask.h5'}"
+    with pytest.raises(UserError, match=r"mask.h5: chi: lies in other files") as refusal:
+        check_configuration(load_config(original / "run.yaml", [text]))
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_each_file_has_its_own_neighbours(tmp_path: Path):
+    """Two files import modules of one name; and the program's module of that name stays."""
+    for name, amplitude in (("A", 1.0), ("B", 3.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helpers.py").write_text(f"AMPLITUDE = {amplitude}")
+        (tmp_path / name / "own.py").write_text(
+            "import jax.numpy as jnp\nimport random\nimport helpers as h\n"
+            "def start(x, y):\n    return {'velocity': (h.AMPLITUDE * jnp.sin(y) + 0 * x, 0 * x * y)}\n"
+            "def push(x, y, t):\n    import helpers\n"
+            "    return {'velocity': (helpers.AMPLITUDE * jnp.sin(y), 0 * y)}\n"
+        )
+        (tmp_path / name / "random.py").write_text("raise SystemError('not this one')")
+    text = OTHER.replace(
+        "initial: {kind: random, peak: 2, energy: 0.5, seed: 1}",
+        "initial: {kind: python, path: A/own.py, function: start}\n"
+        "forcing: {kind: python, path: B/own.py, function: push}",
+    )
+    (tmp_path / "run.yaml").write_text(text)
+    assert simulate(tmp_path / "run.yaml", tmp_path / "run", "model.viscosity=0") == 0
+    energy = table(tmp_path / "run")["energy"]
+    np.testing.assert_allclose(energy, [1 / 4, (1 + 3) ** 2 / 4], rtol=1e-12)
+
+
+def test_a_sweep_runs_again_after_a_change_of_a_neighbour(original: Path, tmp_path: Path):
+    folder = tmp_path / "there"
+    shutil.copytree(original, folder)
+    (folder / "sweep.yaml").write_text("base: run.yaml\nsweep: {grid: {model.viscosity: [1, 2]}}\n")
+
+    def hashes() -> list[str]:
+        return [run.hash for run in open_sweep(folder / "sweep.yaml").runs]
+
+    before = hashes()
+    assert hashes() == before
+    edited(folder / "E/parts/sign.py")
+    assert not set(hashes()) & set(before)
