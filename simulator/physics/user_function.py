@@ -5,6 +5,8 @@ Nonlinear terms are evaluated in blocks of points, separately on each device. A 
 finite difference or a transform in them would silently see the points of one block only. The check
 reads traced operations, without a device."""
 
+import contextlib
+import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +87,16 @@ class UserFunction:
 
     def __call__(self, *arguments: Any) -> Any:
         """The result. Raises UserError, with the user's line, for any error in the function."""
+        with contextlib.suppress(ValueError):  # some callables have no signature
+            signature = inspect.signature(self.function)
+            try:
+                signature.bind(*arguments, **self.parameters)
+            except TypeError as error:
+                called = f"{len(arguments)} arguments ({self.arguments})"
+                called += f" and the parameters {', '.join(self.parameters) or 'none'}"
+                raise self.refused(
+                    f"takes {signature}, and is called with {called}: {error}"
+                ) from None
         try:
             return self.function(*arguments, **self.parameters)
         except UserError:
