@@ -123,6 +123,8 @@ def _unknown_key(path: Path, settings: type[Settings], data: object) -> str:
         return f"unknown key; kind {kinds[0]} has it, known here: {', '.join(known)}"
     misplaced = next((key for key in all_keys(settings, data) if key[-1] == path[-1]), None)
     close = nearest(path[-1], known)
+    if longer := [key for key in known if key.startswith(f"{path[-1]}_")]:
+        return f"unknown key, did you mean {' or '.join(dotted((*path[:-1], k)) for k in longer)}?"
     meant = misplaced or ((*path[:-1], close) if close else None)
     if meant:
         return f"unknown key, did you mean {dotted(meant)}?"

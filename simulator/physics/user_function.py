@@ -6,6 +6,7 @@ finite difference or a transform in them would silently see the points of one bl
 reads traced operations, without a device."""
 
 import contextlib
+import inspect
 import random
 import traceback
 import zlib
@@ -144,6 +145,16 @@ class UserFunction:
 
         The global generators of random numbers start from the same state in every process and at
         every call: the user's, or one that follows from file, function and parameters."""
+        with contextlib.suppress(ValueError):  # some callables have no signature
+            signature = inspect.signature(self.function)
+            try:
+                signature.bind(*arguments, **self.parameters)
+            except TypeError as error:
+                called = f"{len(arguments)} arguments ({self.arguments})"
+                called += f" and the parameters {', '.join(self.parameters) or 'none'}"
+                raise self.refused(
+                    f"takes {signature}, and is called with {called}: {error}"
+                ) from None
         call = partial(self.function, *arguments, **self.parameters)
         try:
             if self.files is None:

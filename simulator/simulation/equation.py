@@ -51,7 +51,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
         model.extension.add(model, terms)
     model.linear_growth.settle()
     if isinstance(largest := model.linear_growth.largest, float) and not isfinite(largest):
-        problem = "linear and waves have to be finite for all modes"
+        problem = "linear and waves have to be finite for all modes, k = 0 among them"
         raise config.error("model", f"{model_name(config)}: {problem}")
     return model
 

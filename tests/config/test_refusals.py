@@ -112,6 +112,10 @@ ADDED = [
         "4: output.snapshots.fields: a list is needed, e.g. [a, b], not 'velocity'",
     ),
     (
+        "output: {checkpoints: {every: 0.1}}",
+        "4: output.checkpoints.every: unknown key, did you mean output.checkpoints.every_wall or output.checkpoints.every_steps?",
+    ),
+    (
         "output: {checkpoints: {every_wall: 5 parsec}}",
         "4: output.checkpoints.every_wall: 'parsec' is not a unit of time; use s, min, h or d",
     ),

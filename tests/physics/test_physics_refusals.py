@@ -33,6 +33,8 @@ EXPANDING = (
     "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
 )
 FUNCTIONS = """
+from simulator.equations import Equation
+
 def outside(id): return [0.5 + 0 * id, 0.5 + 0 * id, 2.0 + 0 * id]
 def flat(id): return [0.5 + 0 * id, 0.5 + 0 * id]
 def other(id): return {"position": [0.5 + 0 * id] * 3, "mass": id}
@@ -44,6 +46,14 @@ def made(x, y, z, t): return {"density": jnp.sin(x)}
 def mixing(velocity, gradient, width): return [velocity[0].mean() * gradient[0, 0]] * 6
 def branching(velocity, gradient, width): return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
 def five(velocity, gradient, width): return list(gradient[0]) + list(gradient[1])[:2]
+def fine(x, y, z): return {"velocity": (jnp.sin(6 * jnp.pi * y) + 0 * z, 0 * x, 0 * x)}
+def short_of(x, y, radius): return {"velocity": (radius * y, 0 * x, 0 * x)}
+class Hilbert(Equation):
+    evolved = ("c",)
+    def linear(self): return {"c": -self.k_squared**-0.5}
+class NotANumber(Equation):
+    evolved = ("c",)
+    def linear(self): return {"c": -self.k[0] ** 2 / self.k_squared}
 def scaled(velocity, gradient, width, coefficient): return [coefficient * gradient[0, 0]] * 6
 """
 MHD = "model={kind: mhd, viscosity: 1, resistivity: 1, "
@@ -53,7 +63,29 @@ OU = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, "
 HALF = "initial.components.dark={kind: cosmological, amplitude: 1, "
 SOLITON = "initial={kind: soliton, "
 DARK_START = "initial.components.dark="
+OWN_START = "initial={kind: python, path: F, function: "
+OWN_MODEL = "model={kind: python, path: F, equation: "
 REFUSED = [
+    (
+        FLOW,
+        ["grid.shape=[3, 8, 8]", "initial={kind: taylor_green}"],
+        "initial: kind: needs wavenumber 1 along x; this grid of 3 points keeps up to 0",
+    ),
+    (FLOW, OWN_START + "fine}", "initial: velocity: this grid keeps none of its modes"),
+    (
+        FLOW,
+        OWN_START + "short_of, parameters: {radius: 1}}",
+        "short_of: takes (x, y, radius), and is called with 3 arguments (the coordinates) and the "
+        "parameters radius: multiple values for argument 'radius'",
+    ),
+    *(
+        (
+            FLOW,
+            [OWN_MODEL + f"{name}}}", "initial={kind: random, fields: {c: {variance: 1}}}"],
+            f"model: {name}: linear and waves have to be finite for all modes",
+        )
+        for name in ("Hilbert", "NotANumber")
+    ),
     (WAVE, "time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
     (
         WAVE,

@@ -7,6 +7,7 @@ import pytest
 from validate import main
 from validation_cases import CASES
 from validation_cases.case import Case, Check, Curve, Result
+from validation_cases.taylor_green import REFERENCE, worst_row
 
 
 def test_a_case_that_passes(tmp_path, capsys):
@@ -76,3 +77,14 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 def test_a_case_is_within_its_tolerances(name: str):
     missed = [check for check in CASES[name].run().checks if not check.passed]
     assert not missed
+
+
+def test_the_vortex_is_compared_at_every_published_row():
+    """One of 2000 rows that is 2 % off is found."""
+    time, _, dissipation = REFERENCE.T
+    assert len(time) == 2000 and time[-1] == 19.99
+    computed = dissipation.copy()
+    assert worst_row("dissipation", time, dissipation, computed, 1e-12).passed
+    computed[333] *= 1.02
+    check = worst_row("dissipation", time, dissipation, computed, 0.01)
+    assert not check.passed and check.quantity == "dissipation, worst of 2000 rows, t = 3.33"

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from simulator.errors import UserError
 from simulator.physics.models import Equation, Fields
@@ -108,17 +109,28 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
     two-dimensional box (broadcastable, sharded arrays).
 
     The values are computed and transformed in one compiled call, so no device ever holds a whole
-    field."""
+    field. Raises UserError if the grid keeps no mode of a field."""
+    layout = transform.layout
 
     @jax.jit
-    def build() -> Fields:
+    def build() -> tuple[Fields, dict[str, jax.Array]]:
         grid = transform.grid
         points = transform.physical.coordinates(transform.dtype)
         fields = values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
         arrays = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
-        return coefficients(transform, arrays)
+        fields = coefficients(transform, arrays)
+        squares = {n: transform.physical.from_seen(abs(v) ** 2) for n, v in arrays.items()}
+        given = {n: transform.physical.mean(v).sum() for n, v in squares.items()}
+        kept = {n: layout.inner(f, f).sum() for n, f in fields.items()}
+        noise = jnp.finfo(transform.dtype).eps ** 2 * 1e4
+        empty = {n: (given[n] > 0) & (kept[n] <= noise * given[n]) for n in fields}
+        return fields, {n: layout.replicated(flag) for n, flag in empty.items()}
 
-    return build()
+    fields, lost = build()
+    for name, empty in lost.items():
+        if not isinstance(empty, Tracer) and empty:
+            raise UserError(f"{name}: this grid keeps none of its modes; take a finer one")
+    return fields
 
 
 def coefficients(transform: Transform, values: Mapping[str, jax.Array]) -> Fields:

@@ -28,15 +28,22 @@ class Waves:
         self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
         """The axes of arrays by the user's names; in a plane z is the axis of one point."""
 
-    def _integers(self, axis: str) -> Int[Array, "#ka #kb #kc"]:
+    def _integers(self, axis: str, n: int = 0) -> Int[Array, "#ka #kb #kc"]:
+        """The mode numbers along an axis. Raises UserError if the grid does not keep `n`; along an
+        axis of one point nothing varies."""
+        place = AXES.index(self._axes[axis])
+        grid = self._layout.grid
+        if n > grid.kept[place] and grid.shape[place] > 1:
+            most = f"this grid of {grid.shape[place]} points keeps up to {grid.kept[place]}"
+            raise UserError(f"kind: needs wavenumber {n} along {axis}; {most}")
         return self._layout.integers(self._axes[axis])
 
     def sin(self, axis: str, n: int = 1) -> OverModes:
-        k = self._integers(axis)
+        k = self._integers(axis, n)
         return (jnp.where(k == n, -0.5j, 0) + jnp.where(k == -n, 0.5j, 0)).astype(self._dtype)
 
     def cos(self, axis: str, n: int = 1) -> OverModes:
-        k = self._integers(axis)
+        k = self._integers(axis, n)
         return jnp.where(abs(k) == n, 0.5, 0).astype(self._dtype)
 
     def one(self, axis: str) -> OverModes:

@@ -130,10 +130,12 @@ def number_of(model: LinearPart, largest: Callable[[LinearPart], Number]) -> Lar
 
 
 def largest_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Number:
-    """The maximum over the modes of the state of `size(L)` (1/time), and at least 0."""
+    """The maximum over the modes of the state of `size(L)` (1/time), and at least 0; NaN if L is not
+    finite, such as -inf, which would remove a mode."""
     layout = model.transform.layout
     dtype = model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
-    sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)
+    finite = (jnp.where(jnp.isfinite(rate), size(jnp.asarray(rate)), jnp.nan) for rate in rates)
+    sizes = (jnp.where(layout.mask, rate, 0) for rate in finite)
     full = (layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))) for r in sizes)
     return jnp.stack([rates.max() for rates in full]).max()
