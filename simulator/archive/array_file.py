@@ -74,8 +74,8 @@ def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
                 if isinstance(found, h5py.Dataset) and found.shape is not None:
                     yield found
                     return
-                known = [k for k in content if content.get(k, getclass=True) is h5py.Dataset]
+                known = [str(k) for k in content if content.get(k, getclass=True) is h5py.Dataset]
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
-    raise UserError(f"{path}: has no data set {dataset!r} of numbers{have}")
+    raise UserError(f"{path}: has no data set {dataset!r}{have}")

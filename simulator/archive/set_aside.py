@@ -56,9 +56,11 @@ def set_results_aside(folder: Path, suspects: Collection[str], journal: Journal)
         rows = whole_rows(path) if name == TABLE else []
         kept = f"its first {len(rows) - 1} rows stay" if rows else "it begins anew"
         parts = path.with_suffix(".parts")
-        for part in (path, *([parts] if name != TABLE and parts.is_dir() else [])):
-            journal.removing(part, "damaged, and set aside")
-            place = set_aside(part)
+        if name != TABLE and parts.is_dir():
+            journal.removing(parts, "damaged, and set aside")
+            set_aside(parts)
+        journal.removing(path, "damaged, and set aside")
+        place = set_aside(path)
         if rows:
             replace_file(path, "".join(f"{row}\n" for row in rows), journal)
         lines[name] = f"{path}: {why}; set aside as {place}, and {kept}"

@@ -57,7 +57,7 @@ def prepare_cache(environ: Mapping[str, str], platform: str) -> Path:
 
 def compile_always() -> bool:
     """Makes JAX compile programs; whether it would not have done so."""
-    disabled = bool(jax.config.jax_disable_jit)
+    disabled = bool(getattr(jax.config, "jax_disable_jit", False))
     if disabled:
         jax.config.update("jax_disable_jit", False)
     return disabled
