@@ -1,6 +1,7 @@
 """Runs continue although a loss of power has damaged a file of their folder: whatever can be made again
 is set aside, and nothing is lost."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -160,6 +161,31 @@ def test_a_state_that_this_version_does_not_know_is_a_damaged_one(finished: Path
     assert main(["status", str(run)]) == 0 and main(["report", str(run)]) == 0
     assert main(["resume", str(run), "time.max_steps=6"]) == 0
     assert main(["verify", str(run), "--quiet"]) == 0
+
+
+def test_a_damaged_measurement_of_transforms_is_made_again(finished: Path, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMULATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    run = [str(finished / "case.yaml"), "--output", str(tmp_path / "run"), "--overwrite"]
+    words = ["run", *run, "fft.backend=auto", "time.max_steps=1"]
+    assert main(words) == 0
+    (path,) = (tmp_path / "cache").rglob("transform-*.json")
+    good = path.read_text()
+    for bad in (
+        "",
+        "[]",
+        good[:200],
+        good.replace('"plan"', '"x"'),
+        good.replace('"on": [', '"on": 1, "x": ['),
+    ):
+        path.write_text(bad)
+        assert main(words) == 0
+        assert path.read_text() != bad
+    provenance = tmp_path / "run/provenance.json"
+    content = json.loads(provenance.read_text())
+    for mesh in (3, None, {"choice": 3}):
+        provenance.write_text(json.dumps({**content, "mesh": mesh}))
+        assert main(["resume", str(tmp_path / "run"), "time.max_steps=2"]) == 0
 
 
 def test_a_foreign_state_file_is_no_run(finished: Path, tmp_path):
