@@ -83,7 +83,7 @@ def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
-    raise UserError(f"{path}: has no data set {dataset!r} of numbers{have}")
+    raise UserError(f"{path}: has no data set {dataset!r}{have}")
 
 
 def lies_elsewhere(stored: Any, file: h5py.File) -> bool:

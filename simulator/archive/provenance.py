@@ -70,7 +70,8 @@ def earlier_choice(config: RunConfig) -> dict[str, Any] | None:
     """With `fft.backend: auto` the transform that an earlier start of the run has chosen, if any."""
     if config.fft.backend != "auto":
         return None
-    return read(config.output.directory).get("mesh", {}).get("choice")
+    mesh = read(config.output.directory).get("mesh")
+    return mesh.get("choice") if isinstance(mesh, dict) else None
 
 
 def required_packages() -> dict[str, str]:

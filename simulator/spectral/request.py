@@ -127,6 +127,13 @@ def _key(
     return json.dumps([*problem, *machine, *choice])
 
 
+def remembered(choice: object) -> dict[str, Any] | None:
+    """A choice from a file, as `measured` returns it; None if the file is damaged."""
+    kinds = {"backend": str, "plan": str, "on": list, "milliseconds": dict}
+    whole = isinstance(choice, dict) and all(isinstance(choice.get(k), t) for k, t in kinds.items())
+    return choice if whole else None
+
+
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:
     if path is None:
         return None
@@ -134,7 +141,7 @@ def _read(path: Path | None, key: str) -> dict[str, Any] | None:
         check_private(path.parent, sticky=stat.S_ISVTX)
         check_private(path)
         stored = json.loads(path.read_text())
-        return stored["fastest"] if stored["key"] == key else None
+        return remembered(stored["fastest"]) if stored["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -331,7 +338,7 @@ class Request:
             "mesh": self.mesh if self.mesh == "auto" else list(self.mesh),
             "kernels": kernels,
         }
-        known = cluster.broadcast(earlier)
+        known = cluster.broadcast(remembered(earlier))
         if known and all(known.get(key) == value for key, value in conditions.items()):
             return known
         fastest = measured(

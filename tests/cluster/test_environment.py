@@ -22,6 +22,23 @@ def python(code: str, **environ: str) -> str:
     return done.stdout
 
 
+def test_a_run_is_compiled_whatever_the_environment_says():
+    """JAX's own loops without compilation recurse beyond Python's limit."""
+    said = python(
+        """
+        from simulator.cluster import environment
+        environment.apply("cpu", print)
+        import jax
+        print(jax.config.jax_disable_jit)
+        """,
+        JAX_DISABLE_JIT="1",
+    )
+    assert said.splitlines() == [
+        "warning: JAX_DISABLE_JIT is ignored, because a run is compiled as a whole",
+        "False",
+    ]
+
+
 FAULTS = """
     import os, resource, threading
     from simulator.cluster import environment

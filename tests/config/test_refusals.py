@@ -128,6 +128,12 @@ ADDED = [
         "4: slurm.time: a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not 'soon'",
     ),
     (
+        f"slurm: {{time: '{'9' * 40}:00'}}",
+        "4: slurm.time: a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, "
+        f"not '{'9' * 40}:00'",
+    ),
+    (f"slurm: {{time: {'9' * 400}}}", "4: slurm.time: a whole number of more than 300 digits"),
+    (
         "slurm: {account: 17}",
         "4: slurm.account: text is needed (in quotes, where it looks like something else), not 17",
     ),

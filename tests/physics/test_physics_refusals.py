@@ -45,6 +45,11 @@ def broken(x, y, z, t): return {"velocity": (x, y, nothing)}
 def made(x, y, z, t): return {"density": jnp.sin(x)}
 def mixing(velocity, gradient, width): return [velocity[0].mean() * gradient[0, 0]] * 6
 def branching(velocity, gradient, width): return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
+def textless(x, y, z, t): raise ValueError
+def strange(x, y, z, t): raise GeneratorExit
+class Mute(BaseException):
+    def __str__(self): raise RuntimeError
+def mute(x, y, z, t): raise Mute
 def five(velocity, gradient, width): return list(gradient[0]) + list(gradient[1])[:2]
 def fine(x, y, z): return {"velocity": (jnp.sin(6 * jnp.pi * y) + 0 * z, 0 * x, 0 * x)}
 def short_of(x, y, radius): return {"velocity": (radius * y, 0 * x, 0 * x)}
@@ -400,6 +405,11 @@ REFUSED = [
         "forcing={kind: python, path: F, function: wind}",
         "returned 'wind'; accelerations of velocity",
     ),
+    (FLOW, "forcing={kind: python, path: F, function: textless}", "textless: ValueError"),
+    (FLOW, "forcing={kind: python, path: F, function: strange}", "strange: GeneratorExit"),
+    (FLOW, "forcing={kind: python, path: F, function: mute}", "mute: Mute"),
+    (FLOW, "model.scalars=[{name: é, diffusivity: 1}]", "'é' cannot name"),
+    (FLOW, "particles=[{name: 日本, kind: tracer, count: 3}]", "'日本' cannot name"),
     (FLOW, "forcing={kind: python, path: F, function: short}", "3 components are needed, not 2"),
     (FLOW, "forcing={kind: python, path: F, function: broken}", "NameError"),
     (

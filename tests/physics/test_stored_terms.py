@@ -297,7 +297,7 @@ REFUSED = [
     (CASE, TERM + "{array: FOLDER/nan.npy}}}]", [],
      "terms.0.target.velocity: its file has values that are not finite"),
     (CASE, TERM + "{array: FOLDER/data.h5}}}]", [], "of an HDF5 file `dataset` names one"),
-    (CASE, TERM + "{array: FOLDER/data.h5, dataset: masks}}}]", [], "has no data set 'masks' of numbers, did you mean mask?"),
+    (CASE, TERM + "{array: FOLDER/data.h5, dataset: masks}}}]", [], "has no data set 'masks', did you mean mask?"),
     (CASE, TERM + "{array: FOLDER/none.npy}}}]", [], "none.npy"),
     (CASE, STILL + "FOLDER/large.npy}}]", [],
      "terms.0.mask: FOLDER/large.npy: its values lie between 0 and 1.5 at the start; they have to"),

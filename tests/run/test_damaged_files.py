@@ -1,6 +1,7 @@
 """Runs continue although a loss of power has damaged a file of their folder: whatever can be made again
 is set aside, and nothing is lost."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -62,6 +63,7 @@ QUICK = [
     (name, "empty")
     for name in ("config.yaml", "state.json", "diagnostics.csv", "inputs/inputs.json", "spectra.h5")
 ]
+REPORTED = ("config.yaml", "diagnostics.csv", "statistics.h5")  # A report draws for seconds.
 ASIDE = ("config.yaml", "state.json", "ledger.json", "provenance.json", "inputs/inputs.json")
 
 
@@ -102,12 +104,8 @@ def test_a_run_goes_on_without_a_damaged_file(
     HARMS[harm](run / name)
     damaged = (run / name).read_bytes()
     read_everything(run)
-    for command in (
-        ["status"],
-        ["plot", "--what", "diagnostics"],
-        ["report"],
-        ["verify", "--quiet"],
-    ):
+    readers = [["status"], ["plot", "--what", "diagnostics"], ["verify", "--quiet"]]
+    for command in [*readers, *([["report"]] if name in REPORTED else [])]:
         assert main([command[0], str(run), *command[1:]]) in (0, 1, 2)
     (run / "report.html").unlink(missing_ok=True)
     assert "Traceback" not in capsys.readouterr().err
@@ -154,6 +152,40 @@ def test_a_series_in_parts_is_set_aside_whole(tmp_path):
     assert "spectra.h5: cannot be read: " in line and "it begins anew" in line
     left = {p.name for p in tmp_path.iterdir()}
     assert left == {"spectra.h5.damaged", "spectra.parts.damaged"}
+
+
+def test_a_state_that_this_version_does_not_know_is_a_damaged_one(finished: Path, tmp_path):
+    run = Path(shutil.copytree(finished / "run", tmp_path / "run"))
+    text = (run / "state.json").read_text()
+    (run / "state.json").write_text(text.replace('"finished"', '"resting"'))
+    assert main(["status", str(run)]) == 0 and main(["report", str(run)]) == 0
+    assert main(["resume", str(run), "time.max_steps=6"]) == 0
+    assert main(["verify", str(run), "--quiet"]) == 0
+
+
+def test_a_damaged_measurement_of_transforms_is_made_again(finished: Path, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMULATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    run = [str(finished / "case.yaml"), "--output", str(tmp_path / "run"), "--overwrite"]
+    words = ["run", *run, "fft.backend=auto", "time.max_steps=1"]
+    assert main(words) == 0
+    (path,) = (tmp_path / "cache").rglob("transform-*.json")
+    good = path.read_text()
+    for bad in (
+        "",
+        "[]",
+        good[:200],
+        good.replace('"plan"', '"x"'),
+        good.replace('"on": [', '"on": 1, "x": ['),
+    ):
+        path.write_text(bad)
+        assert main(words) == 0
+        assert path.read_text() != bad
+    provenance = tmp_path / "run/provenance.json"
+    content = json.loads(provenance.read_text())
+    for mesh in (3, None, {"choice": 3}):
+        provenance.write_text(json.dumps({**content, "mesh": mesh}))
+        assert main(["resume", str(tmp_path / "run"), "time.max_steps=2"]) == 0
 
 
 def test_a_foreign_state_file_is_no_run(finished: Path, tmp_path):
