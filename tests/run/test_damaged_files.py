@@ -166,7 +166,7 @@ def test_a_state_that_this_version_does_not_know_is_a_damaged_one(finished: Path
 def test_a_damaged_measurement_of_transforms_is_made_again(finished: Path, tmp_path, monkeypatch):
     monkeypatch.setenv("SIMULATOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    run = [str(finished / "case.yaml"), "--output", str(tmp_path / "run"), "--overwrite"]
+    run = [str(finished / "case.yaml"), "--output", str(tmp_path / "run")]
     words = ["run", *run, "fft.backend=auto", "time.max_steps=1"]
     assert main(words) == 0
     (path,) = (tmp_path / "cache").rglob("transform-*.json")
@@ -179,6 +179,7 @@ def test_a_damaged_measurement_of_transforms_is_made_again(finished: Path, tmp_p
         good.replace('"on": [', '"on": 1, "x": ['),
     ):
         path.write_text(bad)
+        shutil.rmtree(tmp_path / "run")
         assert main(words) == 0
         assert path.read_text() != bad
     provenance = tmp_path / "run/provenance.json"
@@ -195,4 +196,4 @@ def test_a_foreign_state_file_is_no_run(finished: Path, tmp_path):
     for content in ("", '{"program": "other"}'):
         (tmp_path / "run/state.json").write_text(content)
         case = str(finished / "case.yaml")
-        assert main(["run", case, "--output", str(tmp_path / "run"), "--overwrite"]) == 2
+        assert main(["run", case, "--output", str(tmp_path / "run")]) == 2
