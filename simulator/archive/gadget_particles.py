@@ -241,7 +241,7 @@ def _attributes(file: h5py.File, name: str) -> Mapping[str, Any]:
     return {} if group is None else group.attrs
 
 
-def files_of(path: Path) -> list[Path]:
+def gadget_files(path: Path) -> list[Path]:
     """All files of the snapshot that begins with the file `path`; that file alone if it is none of
     GADGET's."""
     try:

@@ -139,12 +139,28 @@ class Series:
         return len(reader) - keep
 
     def _load(self, reader: "SeriesReader") -> None:
-        for name, values in self._coordinates.items():
-            if not np.array_equal(reader.coordinates.get(name, np.empty(0)), values):
-                raise UserError(
-                    f"{self.path}: {name} has changed since this file was begun; "
-                    "configure its output as before, or move the file away to begin another"
-                )
+        changed = [
+            name
+            for name, values in self._coordinates.items()
+            if not np.array_equal(reader.coordinates.get(name, np.empty(0)), values)
+        ]
+        # Such as the places of probes; sums over modes may differ by rounding.
+        changed += [
+            name
+            for name, (_, values) in self._beside.items()
+            if name in reader.beside and not np.allclose(reader.coordinates[name], values, 1e-4)
+        ]
+        changed += [
+            name
+            for name, value in self._attributes.items()
+            if isinstance(value, list)
+            and not np.array_equal(reader.attributes.get(name, []), value)
+        ]
+        if changed:
+            raise UserError(
+                f"{self.path}: {changed[0]} has changed since this file was begun; "
+                "configure its output as before, or move the file away to begin another"
+            )
         # The stored values are kept, because sums over modes on another number of devices may
         # differ in the last digit.
         stored = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}

@@ -281,6 +281,18 @@ def _bytes(secret: str) -> bytes:
     return secret.encode(errors="surrogatepass")
 
 
+def _listen(
+    selector: selectors.BaseSelector, server: socket.socket, guests: Guests, seconds: float
+) -> None:
+    """Take what comes within `seconds`: new connections and messages."""
+    for key, _ in selector.select(seconds):
+        if key.fileobj is server:
+            if (connection := guests.open(server)) is not None:
+                selector.register(connection, selectors.EVENT_READ)
+        elif isinstance(key.fileobj, socket.socket) and not guests.hear(key.fileobj):
+            selector.unregister(key.fileobj)
+
+
 def await_all(
     server: socket.socket,
     allocation: Allocation,
@@ -316,12 +328,7 @@ def await_all(
                     line = f"waiting for {absent}, {_duration(clock.left)} left: {guests.named(missing)}"
                     say(line)
                     guests.tell(waiting=line)
-                for key, _ in selector.select(clock.until_next):
-                    if key.fileobj is server:
-                        if (connection := guests.open(server)) is not None:
-                            selector.register(connection, selectors.EVENT_READ)
-                    elif isinstance(key.fileobj, socket.socket) and not guests.hear(key.fileobj):
-                        selector.unregister(key.fileobj)
+                _listen(selector, server, guests, clock.until_next)
         if line := guests.difference or record.get(REFUSED):
             raise UserError(*line.split("\n"))
     except NotAllCame as error:

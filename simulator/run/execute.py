@@ -112,9 +112,8 @@ class _Run:
             if self.cluster.num_processes == 1 and not self.simulation.populations:
                 with self.spent.on("compilation"):
                     self.compiling.begin(self._largest())
+            # Before the folder is claimed, because a refused initial condition must write nothing.
             if decision.action is Action.START:
-                # Before the folder is claimed, because a refused initial condition must write
-                # nothing.
                 with self.spent.on("initial condition"):
                     self.simulation.check_start()
             else:
@@ -129,9 +128,8 @@ class _Run:
             self.state_file.continues()
         try:
             if logs:
-                to_log_file(
-                    self.folder / "logs", self.cluster.process_id, self.cluster.num_processes
-                )
+                cluster = self.cluster
+                to_log_file(self.folder / "logs", cluster.process_id, cluster.num_processes)
             return self._locked(decision)
         except (RunFailure, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
             memory = out_of_memory(error)

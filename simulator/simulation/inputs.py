@@ -12,7 +12,7 @@ from typing import Any, Literal
 from simulator.errors import UserError, in_a_line
 from simulator.files import UNRECORDED, Journal, checksum, read_json, replace_file, replace_json
 from simulator.physics.user_function import Generators
-from simulator.simulation.user_modules import execute, neighbours
+from simulator.simulation.user_modules import neighbours, user_module
 
 INDEX = "inputs.json"
 _MOST_BYTES = 1 << 28
@@ -107,7 +107,7 @@ class Inputs:
                 self.read(str(file))
             try:
                 with Generators.seeded(Path(path).name).in_use() as before:
-                    module = execute(Path(path), self)
+                    module = user_module(Path(path), self)
                     after = Generators.now()
             except KeyboardInterrupt:
                 raise

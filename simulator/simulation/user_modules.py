@@ -33,7 +33,7 @@ class Sources(Protocol):
         ...
 
 
-def execute(path: Path, sources: Sources) -> ModuleType:
+def user_module(path: Path, sources: Sources) -> ModuleType:
     """The Python file `path` as a module. Its errors are not caught."""
     return _Package(path, sources).module
 

@@ -130,10 +130,9 @@ def _key(
 def remembered(choice: object) -> dict[str, Any] | None:
     """A choice from a file, as `measured` returns it; None if the file is damaged."""
     kinds = {"backend": str, "plan": str, "on": list, "milliseconds": dict}
-    if not isinstance(choice, dict):
-        return None
-    whole = all(isinstance(choice.get(key), kind) for key, kind in kinds.items())
-    return choice if whole else None
+    if isinstance(choice, dict) and all(isinstance(choice.get(k), t) for k, t in kinds.items()):
+        return choice
+    return None
 
 
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import h5py
 
-from simulator.archive.gadget_particles import files_of
+from simulator.archive.gadget_particles import gadget_files
 from simulator.config import Change, RunConfig, classify
 from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
@@ -100,7 +100,7 @@ def _further_files(path: Path) -> list[Path]:
     of a snapshot of GADGET."""
     if path.suffix == ".py":
         return neighbours(path, Path.is_file, lambda name: Path(name).read_bytes())
-    return files_of(path)[1:] if path.is_file() and h5py.is_hdf5(path) else []
+    return gadget_files(path)[1:] if path.is_file() and h5py.is_hdf5(path) else []
 
 
 @cache

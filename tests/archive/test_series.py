@@ -208,8 +208,8 @@ def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
     """Counts and means of shells: in every part, scaled by the coordinate; of a file that has them
     its own."""
     path = tmp_path / "spectra.h5"
-    modes = np.array([1, 18, 62, 98, 210])
-    for step, beside in enumerate([modes, modes, modes + 1, modes]):
+    modes = np.array([1.0, 18, 62, 98, 210])
+    for step, beside in enumerate([modes, modes, modes * (1 + 1e-12), modes]):
         series = Series(path, {"k": K}, {"kinetic": ("k",)}, {}, {"modes": ("k", beside)}, **SMALL)
         for number in range(4 * step, 4 * step + 4):
             series.extend([(number, 0.1 * number, {"kinetic": np.sin(K + number)})])

@@ -154,6 +154,14 @@ def test_a_series_in_parts_is_set_aside_whole(tmp_path):
     assert left == {"spectra.h5.damaged", "spectra.parts.damaged"}
 
 
+def test_probes_that_have_moved_are_refused(finished: Path, tmp_path, capsys):
+    """Their rows would stand under the places of the earlier ones."""
+    run = shutil.copytree(finished / "run", tmp_path / "run")
+    moved = "output.probes={every_steps: 1, points: [[1, 0, 0]]}"
+    assert main(["resume", str(run), "time.max_steps=6", moved]) == 2
+    assert "probes.h5: x has changed since this file was begun" in capsys.readouterr().err
+
+
 def test_a_state_that_this_version_does_not_know_is_a_damaged_one(finished: Path, tmp_path):
     run = Path(shutil.copytree(finished / "run", tmp_path / "run"))
     text = (run / "state.json").read_text()
