@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from simulator.cluster import Allocation, discover
-from simulator.cluster.failure import contained
+from simulator.cluster.failure import Watchdog, contained, describe
 from simulator.cluster.hardware import check_address_space
 from simulator.config import RunConfig
 from simulator.errors import UserError
@@ -68,13 +68,18 @@ def run_config(
         getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments)
     )
     folder = Path(config.output.directory)
+    process = (0, 1) if allocation is None else (allocation.process_id, allocation.num_processes)
+    # Functions of the user are called, which may hang.
+    watchdog = Watchdog(config.run.watchdog, describe(*process))
     if allocation is not None and allocation.num_processes > 1:
-        record = _record(config, allocation.num_processes, choices)
+        with watchdog:
+            record = _record(config, allocation.num_processes, choices)
         return _one_process(config, allocation, choices, args.spent, record)
     from simulator.run.refusals import may_run
 
     # A refusal that needs no device comes before any process or device starts.
-    decision = may_run(config, args.processes or 1, choices)
+    with watchdog:
+        decision = may_run(config, args.processes or 1, choices)
     if decision.action is Action.FINISHED:
         for line in decision.lines:
             print(line)
@@ -121,7 +126,6 @@ def _one_process(
     """`record`: what this process has read, to be compared with the other processes."""
     from simulator.archive.provenance import earlier_choice
     from simulator.archive.stored_state import RunInputs
-    from simulator.cluster.failure import describe
     from simulator.run.execute import execute, shared_decision
     from simulator.run.log import RunLog
     from simulator.run.refusals import decision_of

@@ -114,8 +114,7 @@ class _Run:
                     self.compiling.begin(self._largest())
             # Before the folder is claimed, because a refused initial condition must write nothing.
             if decision.action is Action.START:
-                with self.spent.on("initial condition"):
-                    self.simulation.check_start()
+                self._check_start()
             else:
                 inputs = self.simulation.inputs
                 changes = self.cluster.together(lambda: inputs.compare(self.folder / "inputs"))
@@ -213,7 +212,7 @@ class _Run:
         flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
         with (
             contextlib.nullcontext(flags) if self.signals else flags as signals,
-            Watchdog(self.config.run.watchdog, name) as watchdog,
+            self._watchdog() as watchdog,
             Progress(self.log, first, settings.stop, settings.max_steps, box) as progress,
         ):
             self.log.say(headline(self.simulation))
@@ -255,9 +254,16 @@ class _Run:
         checkpoint = self.cluster.together(lambda: find_start(self.config, self.choices, self.log))
         if checkpoint:
             return Path(checkpoint)
-        with self.spent.on("initial condition"):
-            self.simulation.check_start()
+        self._check_start()
         return None
+
+    def _check_start(self) -> None:
+        with self.spent.on("initial condition"), self._watchdog():
+            self.simulation.check_start()
+
+    def _watchdog(self) -> Watchdog:
+        name = describe(self.cluster.process_id, self.cluster.num_processes)
+        return Watchdog(self.config.run.watchdog, name)
 
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)

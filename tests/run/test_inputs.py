@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from fault_support import flip
 from input_cases import OTHER, edited, every_input
-from run_support import simulate, table
+from run_support import command, environment, simulate, table, write_case
 
 from simulator import load_config, open_run, open_sweep
 from simulator.cli import main
@@ -194,3 +195,20 @@ def test_a_sweep_runs_again_after_a_change_of_a_neighbour(original: Path, tmp_pa
     assert hashes() == before
     edited(folder / "E/parts/sign.py")
     assert not set(hashes()) & set(before)
+
+
+def test_a_function_that_hangs_ends_the_command_and_is_named(tmp_path: Path):
+    """A start that never returns, as it would hang a study; the command has written nothing."""
+    (tmp_path / "start.py").write_text("import time\ndef start(x, y, z):\n    time.sleep(1000)\n")
+    start = "initial={kind: python, path: start.py, function: start}"
+    config = write_case(tmp_path)
+    result = subprocess.run(
+        command("run", config, start, "run.watchdog=1", f"output.directory={tmp_path / 'run'}"),
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 1 and "is stuck in start (start.py:3)" in result.stderr
+    assert not (tmp_path / "run").exists()
