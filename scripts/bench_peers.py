@@ -31,7 +31,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from peers.environments import FOLDER, Environment, Missing, Peer, call, installed
+from peers.environments import (
+    FOLDER,
+    Environment,
+    Missing,
+    Peer,
+    call,
+    installed,
+    installed_with_jax,
+)
 
 from simulator.plan.circumstances import circumstances
 
@@ -83,17 +91,16 @@ def fluidsim(folder: Path) -> Environment:
 
 
 def jaxion(folder: Path) -> Environment:
-    return Environment(installed(folder / "jaxion", ("jaxion",), {}, "import jaxion"))
+    return installed_with_jax(folder / "jaxion", ("jaxion",), "import jaxion")
 
 
 def jaxpm(folder: Path) -> Environment:
-    return Environment(
-        installed(folder / "jaxpm", ("jaxpm==0.1.6", "packaging"), {}, "import jaxpm.pm")
-    )
+    packages = ("jaxpm==0.1.6", "packaging")
+    return installed_with_jax(folder / "jaxpm", packages, "import jaxpm.pm")
 
 
 def exponax(folder: Path) -> Environment:
-    return Environment(installed(folder / "exponax", ("exponax==0.2.0",), {}, "import exponax"))
+    return installed_with_jax(folder / "exponax", ("exponax==0.2.0",), "import exponax")
 
 
 def here(folder: Path) -> Environment:

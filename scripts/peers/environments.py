@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simulator.jax_versions import FAULTS
+
 HERE = Path(__file__).resolve().parent
 CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 FOLDER = Path(CACHE) / "simulator-peers"
@@ -43,6 +45,13 @@ def installed(
         call([str(python), "-m", "pip", "install", "-q", *packages], environ, "pip install failed")
         call(check, environ, "the installed packages cannot be imported")
     return python
+
+
+def installed_with_jax(folder: Path, packages: tuple[str, ...], probe: str) -> Environment:
+    """The environment of a program on JAX, in a release that computes rightly. Raises Missing."""
+    sound = ",".join(f"!={version}" for version in FAULTS)
+    probe = f"{probe}; import jaxlib; assert jaxlib.__version__ not in {list(FAULTS)}"
+    return Environment(installed(folder, (*packages, f"jax{sound}", f"jaxlib{sound}"), {}, probe))
 
 
 def call(command: list[str], environ: Mapping[str, str], problem: str, **options: Any) -> None:
