@@ -121,8 +121,9 @@ class Inputs:
     def take_changed(self, path: str) -> None:
         """Use the original of a Python file of which the run keeps a copy, if it has changed and
         nothing has read the copy yet."""
-        files = [path, *map(str, neighbours(Path(path), self.exists, self._current))]
-        for file in files if self._folder is not None else ():
+        if self._folder is None or not Path(path).is_file():  # of a notebook, perhaps
+            return
+        for file in (path, *map(str, neighbours(Path(path), self.exists, self._current))):
             kept = self._kept.get(file, {})
             if file in self._read or "file" not in kept or not Path(file).is_file():
                 continue

@@ -311,7 +311,7 @@ NEEDED = "shape (3, 16, 12, 10) is needed"
         ('{"velocity": {}["u"]}', ":5: build: KeyError: 'u'"),
         (
             "def build(x, y, z, more): pass",
-            ":4: build: TypeError: build() missing 1 required positional argument",
+            ":4: build: takes (x, y, z, more), and is called with 3 arguments (the coordinates)",
         ),
         (
             '{"velocity": (1 / x, 0 * y, 0 * z)}',
