@@ -207,13 +207,15 @@ class Composite(Mixture):
         self, fields: MatterFields, forces: Matter, time: Number, duration: Number
     ) -> tuple[Any, Number]:
         kicked = {}
+        accounted = self._accounted(fields, forces, time)
+        fields = self._after(fields, accounted)
         for name, part in self.parts.items():
             matter = self.of(name, fields)
             work = forces.works[name]
             kicked[name] = part.kick(matter, work, forces.potential, time, duration)
         rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
         new = joined({name: moved for name, (moved, _) in kicked.items()})
-        return new | self._accounted(fields, forces, time), rate
+        return new | accounted, rate
 
     def leapt(
         self, fields: MatterFields, forces: Matter, time: Number, kick: Number, drift: Number
@@ -222,13 +224,16 @@ class Composite(Mixture):
             kicked, _ = self.kicked(fields, forces, time, kick)
             return kicked, self.drift(kicked, drift)
 
+        accounted = self._accounted(fields, forces, time)
+        fields = self._after(fields, accounted)
+
         def act(name: str, matter: MatterFields) -> tuple[Any, ParticleSet]:
             return self.parts[name].leap(matter[PARTICLES], forces.works[name], kick, drift)
 
         pairs = self._in_turn(fields, act, lambda pair: pair[1].records["velocity"])
         old = {name: before for name, (before, _) in pairs.items()}
         new = {name: after for name, (_, after) in pairs.items()}
-        return old, new | self._accounted(fields, forces, time)
+        return old, new | accounted
 
     def _accounted(self, fields: MatterFields, forces: Matter, time: Number) -> dict[str, Any]:
         """The entry `EXPECTED` of the fields, if there is one, after a kick."""
@@ -236,6 +241,17 @@ class Composite(Mixture):
             return _beside(fields)
         slope = self.energy_slope(forces, time)
         return {EXPECTED: continued(fields[EXPECTED], self.background.scale_factor(time), slope)}
+
+    def _after(self, fields: MatterFields, accounted: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, whose particles move only after `accounted` is computed: its sum over all
+        devices must not run beside the exchanges of particles that move."""
+        fields = dict(fields)
+        for name, part in self.parts.items() if EXPECTED in accounted else ():
+            if part.population is not None:
+                velocity = fields[name].records["velocity"]
+                later = part.population.domain.after(velocity, accounted[EXPECTED][-1])
+                fields[name] = fields[name].with_records({"velocity": later})
+        return fields
 
     def _in_turn(
         self,
