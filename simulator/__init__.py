@@ -27,9 +27,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if sys.version_info < (3, 12) 
 
 if "jax" in sys.modules:  # a program that may have computed already
     from simulator.jax_versions import fault
-    from simulator.words import version_of
 
-    if line := fault(version_of("jaxlib")):
+    if line := fault():
         warnings.warn(line, stacklevel=2)
 
 _HOME = {

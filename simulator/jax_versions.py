@@ -16,8 +16,9 @@ FAULTS: Mapping[str, str] = {
 """Versions of jaxlib, each with what it does wrong and the public report."""
 
 
-def fault(version: str) -> str | None:
-    """A line that names the fault of this version of jaxlib and its cure; None if none is known."""
+def fault() -> str | None:
+    """A line that names the fault of the installed jaxlib and its cure; None if none is known."""
+    version = version_of("jaxlib")
     if version not in FAULTS:
         return None
     return (
@@ -28,5 +29,5 @@ def fault(version: str) -> str | None:
 
 def refuse_faulty_jax() -> None:
     """Raises UserError if the installed jaxlib is known to compute wrongly."""
-    if line := fault(version_of("jaxlib")):
+    if line := fault():
         raise UserError(line)

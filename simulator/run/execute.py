@@ -92,6 +92,7 @@ class _Run:
         self.signals = signals
         self.config = simulation.config
         self.cluster = simulation.cluster
+        self.name = describe(self.cluster.process_id, self.cluster.num_processes)
         self.folder = Path(self.config.output.directory)
         self.lock: RunLock | None = None
         self.ledger: Ledger | None = None
@@ -205,11 +206,10 @@ class _Run:
         self, schedule: Schedule, output: Output, writer: Writer, continued: bool
     ) -> Outcome:
         """Takes the steps, watched over by signals, watchdog and progress."""
-        name = describe(self.cluster.process_id, self.cluster.num_processes)
         first = float(schedule.start_time)
         settings = self.config.time
         box = self.simulation.model.background
-        flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=name)
+        flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=self.name)
         with (
             contextlib.nullcontext(flags) if self.signals else flags as signals,
             self._watchdog() as watchdog,
@@ -262,8 +262,7 @@ class _Run:
             self.simulation.check_start()
 
     def _watchdog(self) -> Watchdog:
-        name = describe(self.cluster.process_id, self.cluster.num_processes)
-        return Watchdog(self.config.run.watchdog, name)
+        return Watchdog(self.config.run.watchdog, self.name)
 
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)
