@@ -9,17 +9,18 @@ open_run("outputs/run").diagnostics["energy"]
 import os
 import sys
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.archive.open_run import open_run
     from simulator.config import load_config
-    from simulator.learn.stream import stream
+    from simulator.registry import Registry
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.simulation.differentiate import differentiate
     from simulator.study.sweep import open_sweep
 
-__all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep", "stream"]
+__all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep"]
 
 # XLA reads this when JAX is imported. It hides warnings about programs from the compile cache, which
 # mean nothing to a user, also in notebooks. JAX 0.10.1, the last for Python 3.11, calls them errors.
@@ -31,22 +32,27 @@ if "jax" in sys.modules:  # a program that may have computed already
     if line := fault():
         warnings.warn(line, stacklevel=2)
 
-_HOME = {
-    "Simulation": "simulator.run.runnable",
-    "differentiate": "simulator.simulation.differentiate",
-    "load_config": "simulator.config",
-    "open_run": "simulator.archive.open_run",
-    "open_sweep": "simulator.study.sweep",
-    "stream": "simulator.learn.stream",
+NAMES = {
+    "Simulation": "simulator.run.runnable:RunnableSimulation",
+    "differentiate": "simulator.simulation.differentiate:differentiate",
+    "load_config": "simulator.config:load_config",
+    "open_run": "simulator.archive.open_run:open_run",
+    "open_sweep": "simulator.study.sweep:open_sweep",
 }
-_CALLED = {"Simulation": "RunnableSimulation"}
+"""The public names of the core, each with its place. Plugins add names by entry points of
+`simulator.names`."""
 
 
 def __getattr__(name: str) -> Any:
     """Loads a public name when it is first used: commands for login nodes stay quick and start no
     JAX."""
-    if name not in _HOME:
+    if name.startswith("_") or name not in _names():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+    return _names()[name]
 
-    return getattr(importlib.import_module(_HOME[name]), _CALLED.get(name, name))
+
+@cache
+def _names() -> "Registry[Any]":
+    from simulator.registry import Registry
+
+    return Registry("simulator.names", NAMES)

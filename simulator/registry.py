@@ -1,18 +1,25 @@
-"""Registries of the parts of a run (models, forcings, ...) by name, in this package and in other
-installed packages.
-
-A package adds a part by an entry point; this package does not change:
+"""Registries of named parts (equations, outputs, commands, ...): those of the core, and those that
+plugins add. The core's own plugins and other installed packages enter alike, by entry points:
 
     [project.entry-points."simulator.outputs"]
     helicity_spectra = "my_package.helicity:HelicitySpectra"
 
-The groups are `simulator.models`, `simulator.initials`, `simulator.forcings`, `simulator.terms`,
-`simulator.integrators` and `simulator.outputs`. Entry points are loaded when a registry is first
-used, not when it is created, because a package that adds a part imports this one."""
+| group | a part is | its name is |
+| --- | --- | --- |
+| `simulator.models`, `.initials`, `.forcings`, `.terms` | a class with `Settings` | its `kind` |
+| `simulator.integrators` | an integrator | the value of `time.integrator` |
+| `simulator.outputs` | a `simulator.measure.Kind` | the key `output.NAME` |
+| `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of that file |
+| `simulator.commands` | a `simulator.cli.parser.Command` | `simulator NAME` |
+| `simulator.names` | any object | `from simulator import NAME` |
 
+Entry points are loaded when a part is first used, because a package that adds a part imports this
+one. A part that cannot be loaded is a warning of one line, and the others go on working."""
+
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
@@ -21,66 +28,112 @@ from simulator.errors import UserError, in_a_line
 Part = TypeVar("Part")
 
 
+class UnusablePart(UserWarning):
+    """A part of an installed package cannot be used; the message is one line that names both."""
+
+
+class _Unloadable(UserError):
+    """`value` of an entry point cannot be imported. `plugin` says so of the package in which it
+    is, in the same words for all its parts."""
+
+    def __init__(self, place: str, value: str, reason: str):
+        super().__init__(
+            f"{place}: {value} cannot be loaded ({reason}); repair the package or uninstall it"
+        )
+        module = value.partition(":")[0]
+        self.plugin = f"{module.rpartition('.')[0] or module} cannot be loaded ({reason})"
+
+
+_SAID: dict[Any, Any] = {}
+
+
+def _warn(line: str) -> None:
+    """Warn, unless the same line has been a warning of any registry before."""
+    warnings.warn_explicit(line, UnusablePart, __name__, 0, registry=_SAID)
+
+
 class Registry(Mapping[str, Part]):
     """Parts by name: `own`, then the parts that installed packages declare in `group`. A text in
     `own`, as in an entry point, says where the part is defined, `package.module:name`; it is
     imported at its first use.
 
     `admit(name, declared)` returns the part that an object of `own` or of an entry point stands
-    for, or raises TypeError with the reason why the object is no part of this registry. Raises
-    UserError, naming the package, on the first use of an entry point that cannot be loaded, or has
-    the name of another part."""
+    for, or raises TypeError with the reason why the object is no part of this registry.
 
-    def __init__(self, group: str, own: Mapping[str, Any], admit: Callable[[str, Any], Part]):
+    An entry point that cannot be loaded, or has the name of another part, is left out of the
+    iteration with an `UnusablePart` warning; asking for it by name raises UserError, which names
+    the package."""
+
+    def __init__(
+        self,
+        group: str,
+        own: Mapping[str, Any],
+        admit: Callable[[str, Any], Part] = lambda name, declared: declared,
+    ):
         self.group = group
-        self._own = own
+        self.own = own
         self._admit = admit
         self._admitted: dict[str, Part] = {}
 
     @cached_property
-    def _installed(self) -> Mapping[str, Part]:
-        """The parts of installed packages."""
-        parts: dict[str, Part] = {}
+    def _declared(self) -> Mapping[str, EntryPoint]:
+        """The entry points of installed packages."""
+        points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
-            whose = f" of the package {point.dist.name}" if point.dist is not None else ""
-            where = f"entry point {point.name} in {self.group}{whose}"
-            if point.name in self._own or point.name in parts:
-                other = (
-                    "simulator itself" if point.name in self._own else "another installed package"
-                )
-                raise UserError(
-                    f"{where}: {other} has a part of that name; rename it, or uninstall it"
-                )
-            try:
-                parts[point.name] = self._admit(point.name, point.load())
-            except TypeError as error:
-                raise UserError(f"{where}: {error}") from None
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                problem = f"{point.value} cannot be loaded ({in_a_line(error)})"
-                raise UserError(
-                    f"{where}: {problem}; repair the package or uninstall it"
-                ) from error
-        return parts
+            if point.name in self.own or point.name in points:
+                other = "simulator itself" if point.name in self.own else "another package"
+                problem = f"{other} has a part of that name; rename it, or uninstall it"
+                _warn(f"{self._place(point)}: {problem}")
+            else:
+                points[point.name] = point
+        return points
+
+    def _place(self, point: EntryPoint) -> str:
+        package = f" of the package {point.dist.name}" if point.dist is not None else ""
+        return f"entry point {point.name} in {self.group}{package}"
+
+    def _loaded(self, point: EntryPoint) -> Part:
+        try:
+            return self._admit(point.name, point.load())
+        except TypeError as error:
+            raise UserError(f"{self._place(point)}: {error}") from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise _Unloadable(self._place(point), point.value, in_a_line(error)) from error
 
     def __getitem__(self, name: str) -> Part:
-        if name not in self._own:
-            return self._installed[name]
         if name not in self._admitted:
-            declared = self._own[name]
-            part = resolve_name(declared) if isinstance(declared, str) else declared
-            self._admitted[name] = self._admit(name, part)
+            if name in self.own:
+                declared = self.own[name]
+                part = resolve_name(declared) if isinstance(declared, str) else declared
+                self._admitted[name] = self._admit(name, part)
+            else:
+                self._admitted[name] = self._loaded(self._declared[name])
         return self._admitted[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._installed
+        return name in self.own or name in self._declared
+
+    @cached_property
+    def _usable(self) -> tuple[str, ...]:
+        names = list(self.own)
+        for name in self._declared:
+            try:
+                self[name]
+            except _Unloadable as error:
+                _warn(f"{error.plugin}; its parts are left out, repair it or uninstall it")
+            except UserError as error:
+                _warn(str(error))
+            else:
+                names.append(name)
+        return tuple(names)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._own, *self._installed])
+        return iter(self._usable)
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._installed)
+        return len(self._usable)
 
 
 def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "simulator/docs/developers.md"
 
 DEFERRED = {
+    "simulator": "public names are loaded when they are first used",
     "cli": "each command loads what it needs",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
     "show.kinds.profiles": "only pictures of wave functions need the ground state",
@@ -76,6 +77,22 @@ def test_every_package_has_a_floor_and_no_import_runs_up():
     assert not up
     packages = {p.parent.name for p in (ROOT / "simulator").glob("*/__init__.py")}
     assert packages == set(floors())
+
+
+def plugin(module: str) -> str:
+    return module.split(".")[2] if module.startswith("simulator.plugins.") else ""
+
+
+def test_plugins_use_one_another_only_where_the_page_says_so():
+    """The core imports none, which the floors forbid."""
+    said = set(re.findall(r"^\| `(\w+)` uses `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
+    used = {
+        (plugin(importer), plugin(imported))
+        for importer in modules()
+        for imported, _ in imports(importer)
+        if plugin(importer) and plugin(imported)
+    }
+    assert {(user, other) for user, other in used if user != other} == said
 
 
 def in_circles(needs: dict[str, set[str]]) -> list[str]:

@@ -163,16 +163,16 @@ for number, declaration in enumerate(sys.argv[1:]):
     print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 WRONG = {
-    "cubes = cubes:Absent": "cubes in simulator.outputs of the package cubes: cubes:Absent cannot be loaded",
+    "cubes = cubes:Absent": "warning: cubes cannot be loaded (AttributeError: ",
     "cubes = cubes:CubeSettings": "a subclass of simulator.measure.Kind is needed",
     "other = cubes:Cubes": "its kind calls itself 'cubes'; the two names must agree",
     "spectra = cubes:Cubes": "of the package cubes: simulator itself has a part of that name",
 }
 
 
-def test_the_schema_shows_it_with_its_defaults_and_a_wrong_one_is_one_line(package: Path):
+def test_the_schema_shows_it_with_its_defaults_and_a_wrong_one_is_a_line_of_warning(package: Path):
     done = python(package, SCHEMAS, *WRONG, "cubes = cubes:Cubes")
-    assert done.stdout.split() == ["2", "2", "2", "2", "0"], done.stderr
+    assert done.stdout.split() == ["0", "0", "0", "0", "0"], done.stderr
     for number, said in enumerate(WRONG.values()):
         err = (package.parent / f"err{number}").read_text()
         assert said in err and err.count("\n") == 1
@@ -192,6 +192,7 @@ def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(AssertionError):
         list(registry)
     monkeypatch.undo()
+    registry = Registry[type[int]]("simulator.numbers", {"flag": bool}, subclass_of(int))
     assert list(registry) == ["flag"]
 
 

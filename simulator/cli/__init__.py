@@ -1,8 +1,9 @@
 """Floor 8: the commands of `simulator`.
 
-A command is a function with the command's name in the module that GROUPS names; `parser.command` declares its
-arguments. The function parses, calls and prints. The modules at the top of a file are quick to import, so that
-`simulator --help` is quick; functions import other modules when they are called.
+A command is a function with the command's name in the module that GROUPS names, or an entry point of
+`simulator.commands`; `parser.command` declares its arguments. The function parses, calls and prints. The modules at
+the top of a file are quick to import, so that `simulator --help` is quick; functions import other modules when they
+are called.
 
 Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user's mistake; 3 stopped early, can be
 continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect."""
@@ -11,17 +12,19 @@ import argparse
 import contextlib
 import errno
 import gc
-import importlib
 import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from simulator.cli.parser import CommandParser
+from simulator.cli.parser import Command, CommandParser, admitted_command
 from simulator.cluster.mpi import offer_library
 from simulator.errors import UserError, did_you_mean
 from simulator.files import ending
+from simulator.registry import Registry, UnusablePart
 from simulator.stopwatch import Stopwatch
 from simulator.words import version_of
 
@@ -53,8 +56,16 @@ GROUPS: dict[str, dict[str, str]] = {
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "bench": "bench"},
 }
-"""The commands in the order of the help, each with its module in this package."""
-COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+"""The core's commands in the order of the help, each with its module in this package."""
+COMMANDS = Registry[Command](
+    "simulator.commands",
+    {
+        name: f"simulator.cli.{module}:{name}_command"
+        for group in GROUPS.values()
+        for name, module in group.items()
+    },
+    admitted_command,
+)
 GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
@@ -77,12 +88,13 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
     subparsers = parser.add_subparsers(
         prog="simulator", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
     )
+    groups: dict[str, str] = dict.fromkeys(GROUPS, "")
     for name in commands:
-        module = importlib.import_module(f"simulator.cli.{COMMANDS[name]}")
-        getattr(module, f"{name}_command").add_to(subparsers, name)
-    helps = {action.dest: action.help for action in subparsers._choices_actions}
-    for group, names in GROUPS.items():
-        lines = "".join(f"\n  {name:12}{helps[name]}" for name in names if name in helps)
+        command = COMMANDS[name]
+        command.add_to(subparsers, name)
+        group = command.group or next(g for g, names in GROUPS.items() if name in names)
+        groups[group] = f"{groups.get(group, '')}\n  {name:12}{command.help}"
+    for group, lines in groups.items():
         parser.description = (
             f"{parser.description}\n\n{group}:{lines}" if lines else parser.description
         )
@@ -96,6 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # run.
     gc.set_threshold(100_000, 50, 100)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    warnings.showwarning = _warn
     # Python sets a stream that the caller has closed (`>&-`) to None
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -108,6 +121,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BaseException as error:
         code = _report(error)
     return _flushed(code)
+
+
+_show_warning = warnings.showwarning
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Say a warning about an installed package in one line, and any other as Python does."""
+    if issubclass(category, UnusablePart):
+        _say(f"warning: {message}", 0)
+    else:
+        _show_warning(message, category, *place)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

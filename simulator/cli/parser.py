@@ -116,6 +116,7 @@ class Command(NamedTuple):
     arguments: tuple[Argument, ...] = ()
     commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
     about: str = ""  # The description and the example of a command with subcommands.
+    group: str = ""  # The heading under which the help lists a plugin's command.
 
     def add_to(self, subparsers: "argparse._SubParsersAction[CommandParser]", name: str) -> None:
         text = inspect.getdoc(self.execute) if self.execute else self.about
@@ -138,5 +139,15 @@ class Command(NamedTuple):
             parser.set_defaults(func=self.execute)
 
 
-def command(help: str, *arguments: Argument) -> Callable[[Execute], Command]:
-    return lambda execute: Command(help, execute, arguments)
+def command(help: str, *arguments: Argument, group: str = "") -> Callable[[Execute], Command]:
+    """Make a command of a function that executes it. A plugin names the `group` of the help in
+    which its command is listed: run, look, study, cluster, about or another."""
+    return lambda execute: Command(help, execute, arguments, group=group)
+
+
+def admitted_command(name: str, declared: object) -> Command:
+    if not isinstance(declared, Command):
+        raise TypeError(
+            f"a function with @simulator.cli.parser.command is needed, not {declared!r}"
+        )
+    return declared

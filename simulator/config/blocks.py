@@ -1,16 +1,18 @@
 """Settings of the box and its grid, of time integration, devices, transform and processes, and of a
 run's output."""
 
+import inspect
 import math
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from simulator.errors import shown
 from simulator.measure import requested
 from simulator.measure.kind import Cadence, Kind, SeriesCadence, distinct
+from simulator.registry import Registry, subclass_of
 from simulator.settings import (
     TWO_OR_THREE,
     Count,
@@ -27,6 +29,8 @@ from simulator.settings import (
     entries,
     wrong,
 )
+
+Block = TypeVar("Block", bound=Settings)
 
 _PER_AXIS = entries("three values are needed, one for each of x, y and z, or two", 2, 3)
 
@@ -325,3 +329,17 @@ def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
     return create_model(
         "OutputSettings", __base__=OutputSettings, __validators__={"names_differ": check}, **keys
     )
+
+
+_FURTHER = Registry[type[Settings]]("simulator.settings", {}, subclass_of(Settings))
+
+
+def with_blocks(settings: type[Block], file: str) -> type[Block]:
+    """`settings`, of the file of a `run` or of a `study`, with the blocks that plugins add by the
+    name FILE.BLOCK. A block that the file does not have is None."""
+    keys: dict[str, Any] = {}
+    for name, block in _FURTHER.items():
+        of, _, key = name.partition(".")
+        if of == file:
+            keys[key] = block | None, Field(None, description=inspect.getdoc(block))
+    return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **keys)

@@ -40,10 +40,11 @@ _CHANGES: Mapping[str, Change] = {
 
 
 def classify(key: str) -> Change:
-    """The effect of a change of `key` (such as `time.stop`) on an existing run."""
-    while key not in _CHANGES:
+    """The effect of a change of `key` (such as `time.stop`) on an existing run. The block of a
+    plugin is frozen."""
+    while key and key not in _CHANGES:
         key = key.rpartition(".")[0]
-    return _CHANGES[key]
+    return _CHANGES.get(key, Change.FROZEN)
 
 
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:

@@ -37,6 +37,7 @@ from simulator.config.blocks import (
     OutputSettings,
     ProcessSettings,
     TimeSettings,
+    with_blocks,
     with_kinds,
 )
 from simulator.config.yaml12 import path_of
@@ -433,7 +434,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
 
     return create_model(
         "RunConfig",
-        __base__=RunConfig,
+        __base__=with_blocks(RunConfig, "run"),
         __doc__=RunConfig.__doc__,
         __validators__=_fitting(registries),
         model=(_choice(registries.models), ...),

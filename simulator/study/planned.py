@@ -15,7 +15,7 @@ from simulator.errors import UserError
 from simulator.files import read_json
 from simulator.run.folder import PLAN, SWEEP
 from simulator.study import table as collect
-from simulator.study.settings import SweepSettings
+from simulator.study.settings import study_settings
 from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.words import brief, version_of
 
@@ -87,7 +87,7 @@ def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
     yet, or if one of the files of which the plan was made has changed since. Raises UserError for
     mistakes in the sweep's file."""
     settings, _ = read_settings(
-        path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))}
+        path, study_settings(), "sweep", {"name": usable_stem(os.fspath(path))}
     )
     file = Path(os.path.abspath(path))
     folder = folder_of(file, output_directory(settings.base), settings.name)

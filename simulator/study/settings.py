@@ -1,11 +1,13 @@
 """Settings of a sweep's file."""
 
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from simulator.cluster.jobscript import SlurmSettings
+from simulator.config.blocks import with_blocks
 from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
 from simulator.measure import KINDS
@@ -187,3 +189,9 @@ class SweepSettings(Settings):
     ..."""
     dataset: WellSettings = WellSettings()
     slurm: SweepSlurmSettings = SweepSlurmSettings()
+
+
+@cache
+def study_settings() -> type[SweepSettings]:
+    """The settings of a study's file, with the blocks of plugins."""
+    return with_blocks(SweepSettings, "study")

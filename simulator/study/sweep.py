@@ -44,7 +44,7 @@ from simulator.study.arrays import SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
 from simulator.study.planned import PlannedSweep, folder_of, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
-from simulator.study.settings import SweepSettings
+from simulator.study.settings import SweepSettings, study_settings
 from simulator.study.study_status import MemberState, status_counts, statuses_of
 from simulator.words import Shown, brief, each_leaf, short, version_of
 
@@ -232,7 +232,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     for each mistake in the file and in the configurations of its runs; `Sweep.check` finds mistakes
     in their input files."""
     settings, places = read_settings(
-        path, SweepSettings, "sweep", {"name": usable_stem(os.fspath(path))}
+        path, study_settings(), "sweep", {"name": usable_stem(os.fspath(path))}
     )
     assignments = expand_blocks(settings.sweep, places)
     file = Path(os.path.abspath(path))

@@ -12,13 +12,13 @@ from simulator.cli import main
 from simulator.config import json_schema
 from simulator.config.reference import reference_keys
 from simulator.learn.assimilation import AssimilationSettings
-from simulator.study.settings import SweepSettings
+from simulator.study.settings import study_settings
 
 PAGE = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 SCHEMAS = {
     "a run": json_schema(),
     "an assimilation": AssimilationSettings.model_json_schema(),
-    "a sweep": SweepSettings.model_json_schema(),
+    "a sweep": study_settings().model_json_schema(),
 }
 EXECUTED = {
     key.path for schema in SCHEMAS.values() for key in reference_keys(schema) if key.executed
