@@ -1,6 +1,7 @@
 """Parts of other installed packages: found, used by every command, and refused in one line where
 they are wrong."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,84 +11,10 @@ from run_support import install
 
 from simulator.registry import Registry, subclass_of
 
-KIND = '''
-from simulator.measure import Curves, Kind, SeriesCadence
-from simulator.settings import Points
-
-
-class CubeSettings(SeriesCadence):
-    power: Points = 2
-    """The power of speed."""
-
-
-class Cubes(Kind):
-    """<|u|^power>, its square as a curve, and an image."""
-
-    name = "cubes"
-    description = "Moments of speed in cubes.h5."
-    Settings = CubeSettings
-    curves = Curves(title=lambda name: "moment", coordinates={"n": "number"}, log="y")
-
-    def measured(self, subject, settings):
-        import jax.numpy as jnp
-        import numpy as np
-
-        from simulator.measure import Measured
-        from simulator.physics.models import outputs
-
-        def compute(state):
-            speed = outputs.field_values(subject.model, "speed", state.fields)
-            mean = subject.transform.physical.mean(speed**settings.power)
-            ones = jnp.ones((3, 2))
-            return {"moment": mean, "powers": mean ** jnp.arange(1, 4), "map/all": mean * ones}
-
-        return Measured(
-            {"n": np.arange(3), "m": np.arange(2)},
-            {"moment": (), "powers": ("n",), "map/all": ("n", "m")},
-            compute,
-            {"power": settings.power},
-        )
-
-
-class Means(Kind):
-    """The mean over time of the velocity, as values and as modes, of which a row holds the energy."""
-
-    name = "means"
-    description = "Energy of the mean flow in means.h5."
-
-    def measured(self, subject, settings):
-        import jax.numpy as jnp
-
-        from simulator.measure import Carried, Measured
-        from simulator.physics.models import outputs
-
-        transform, template = subject.transform, subject.template.fields["velocity"]
-        layout, physical = transform.layout, transform.physical
-
-        def begin():
-            values, modes = jnp.zeros((3, *physical.shape)), jnp.zeros(template.shape, template.dtype)
-            return {"count": jnp.zeros(()), "values": values, "modes": modes}
-
-        def update(state, sums):
-            values = outputs.field_values(subject.model, "velocity", state.fields)
-            new = {"count": 1, "values": values, "modes": state.fields["velocity"]}
-            return {name: sums[name] + new[name] for name in sums}
-
-        def compute(state, sums):
-            values, modes = (sums[name] / sums["count"] for name in ("values", "modes"))
-            return {
-                "count": sums["count"],
-                "of_values": physical.mean((values**2).sum(0)) / 2,
-                "of_modes": layout.inner(modes, modes).sum() / 2,
-            }
-
-        places = {"values": physical, "modes": layout}
-        names = ("count", "of_values", "of_modes")
-        return Measured({}, dict.fromkeys(names, ()), compute, carried=Carried(begin, update, places))
-'''
+PACKAGE = Path(__file__).parent / "example_package"
 RUN = """
 from pathlib import Path
-from simulator import open_run
+from simulator import largest_moment, open_run, open_sweep
 from simulator.cli import main
 
 assert main(["run", "run.yaml", "time.max_steps=1", "devices.count=2", "--output", "parts"]) == 0
@@ -103,28 +30,35 @@ for name in ("of_values", "of_modes"):  # sums over 8^3 values, on two devices a
     assert abs(again[name] - means[name]).max() < 1e-13, name
 assert abs(means["of_modes"] - means["of_values"]).max() < 1e-13 * energy[0]
 assert energy[2] < means["of_modes"][2] < energy[0], "of a decaying flow that keeps its shape"
-assert main(["plot", "out"]) == 0
-assert {"cubes.png", "cubes_powers.png", "cubes_map_all.png"} <= {p.name for p in Path("out/plots").iterdir()}
 assert main(["verify", "out"]) == 0
+assert main(["review", "out"]) == 0 and largest_moment("out") == cubes["moment"].max()
+assert main(["run", "run.yaml", "--output", "loud", "review.largest_moment=1e-3"]) == 0
+assert main(["review", "loud"]) == 1
+Path("study.yaml").write_text("{base: run.yaml, sweep: {grid: {time.dt: [0.1, 0.2]}}, review: {largest_moment: 2}}")
+assert main(["sweep", "plan", "study.yaml"]) == 0
+assert open_sweep("study.yaml").settings.review.largest_moment == 2
 Path("out/cubes.h5").unlink()
 assert main(["verify", "out"]) == 1
 """
 CONFIG = """
 model: {kind: navier_stokes, viscosity: 0.1}
 grid: {shape: [8, 8, 8]}
-initial: {kind: abc}
+initial: {kind: layers, speed: 0.5}
+review: {largest_moment: 1}
 time: {stop: 1, dt: 0.1, max_steps: 2, integrator: rk2}
 devices: {platform: cpu, count: 1}
-output: {directory: out, diagnostics: {every_steps: 1}, cubes: {every_steps: 1}, means: {every_steps: 1}}
+output: {directory: out, diagnostics: {every_steps: 1}, cubes: {every_steps: 1},
+         means: {every_steps: 1}, mean_flow: {every_steps: 1}}
 """
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A folder of installed packages with one that adds a kind of output."""
+    """A folder of installed packages with one that adds a part of most kinds."""
     folder = tmp_path / "packages"
-    install(folder, "cubes", "[simulator.outputs]\ncubes = cubes:Cubes\nmeans = cubes:Means\n")
-    (folder / "cubes.py").write_text(KIND)
+    install(folder, "cubes", (PACKAGE / "entry_points.txt").read_text())
+    for file in PACKAGE.glob("*.py"):
+        shutil.copy(file, folder)
     (tmp_path / "run.yaml").write_text(CONFIG)
     return folder
 
@@ -137,7 +71,7 @@ def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.long
-def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path):
+def test_parts_of_another_package_are_run_continued_and_verified(package: Path):
     """One of them carries sums over time on the devices, which a restart on other devices takes
     up."""
     done = python(package, RUN)
