@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from peers.collectives import collectives
 
-from simulator.plan.cost_of_step import timed_in_rounds
+from simulator.run.bench_step import timed_in_rounds
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes

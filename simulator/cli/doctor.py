@@ -109,8 +109,8 @@ def _measure(cluster: "Cluster", between: "Link | None") -> None:
 
     from simulator.cluster.hardware import physical_memory, processor
     from simulator.errors import UserError
-    from simulator.plan.cost_of_step import copy_bandwidth
     from simulator.plan.machines import DEVICES, measured_block
+    from simulator.plan.measured import copy_bandwidth
 
     if cluster.platform != "cpu":
         raise UserError(f"--measure: for processors only; {DEVICES} describes GPUs")

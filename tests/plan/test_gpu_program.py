@@ -20,7 +20,7 @@ from tiers import slow_but
 
 from simulator.config import RunConfig
 from simulator.plan.machines import OPTIONS, compile_obstacle, described_devices, machine
-from simulator.plan.step import largest_transform
+from simulator.plan.step_memory import largest_transform
 from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.inputs import Inputs

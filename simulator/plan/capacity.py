@@ -12,8 +12,8 @@ from typing import TypeVar
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.machines import USABLE_MEMORY, Machine, target_of
-from simulator.plan.step import Step
-from simulator.plan.steps import scaled
+from simulator.plan.step_count import scaled
+from simulator.plan.step_memory import Step
 from simulator.simulation.compiling import ROOM
 from simulator.simulation.placement import check_devices
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP

@@ -1,5 +1,4 @@
-"""The memory of a step on a device, read from compiled programs without allocating their arrays,
-and its traffic.
+"""The memory of a step on a device, read from compiled programs without allocating their arrays.
 
 The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual
 CPU devices. This takes one or a few seconds, whatever the size of the grid."""
@@ -21,8 +20,8 @@ from simulator.config import RunConfig
 from simulator.config.compare import Programs
 from simulator.physics.models import State, outputs
 from simulator.plan.machines import MOST, OPTIONS, described_devices
-from simulator.plan.steps import fixed_steps
-from simulator.plan.traffic import Traffic, traffic
+from simulator.plan.step_count import fixed_steps
+from simulator.plan.step_time import StepWork, step_work
 from simulator.simulation.abstract_run import Platform, paper_simulation, virtual_devices
 from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
@@ -117,8 +116,8 @@ class Step:
         self.simulation = paper_simulation(self.config, RunInputs(), self.devices, self.platform)
 
     @cached_property
-    def traffic(self) -> Traffic:
-        return traffic(self.simulation, self.platform)
+    def work(self) -> StepWork:
+        return step_work(self.simulation, self.platform)
 
     @cached_property
     def state(self) -> float:
