@@ -59,7 +59,7 @@ def doctor_command(args: argparse.Namespace) -> int:
 def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunConfig | None") -> int:
     from simulator.cluster import doctor, link
     from simulator.cluster.hardware import has_gpu_plugin
-    from simulator.cluster.start import start
+    from simulator.cluster.start import Meeting, start
     from simulator.simulation.placement import connect, division_lines, place
     from simulator.spectral import Grid, make_transform
 
@@ -74,9 +74,8 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
         cluster = connect(config, allocation, args.folder)
         transform = place(config, cluster).transform()
     else:
-        cluster = start(
-            allocation, platform=args.platform, folder=args.folder, report=lambda line: None
-        )
+        meet = Meeting(args.folder)
+        cluster = start(allocation, platform=args.platform, meet=meet, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
     shared = list(
         doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])

@@ -21,7 +21,7 @@ from simulator.cluster import discover
 from simulator.cluster.allocation import COORDINATOR, Allocation
 from simulator.cluster.failure import contained
 from simulator.cluster.mpi import LIBRARY
-from simulator.cluster.start import Cluster, start
+from simulator.cluster.start import Cluster, Meeting, start
 
 _LARGE = 4 << 20  # bytes
 _TIMES = {8: 200, _LARGE: 10}
@@ -95,8 +95,7 @@ def _main() -> int:
             allocation,
             platform="cpu",
             count=allocation.num_processes,
-            folder=folder,
-            transport="gloo",
+            meet=Meeting(folder, transport="gloo"),
             report=lambda line: None,
         )
         link = measured_link(cluster)

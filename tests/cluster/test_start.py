@@ -30,7 +30,7 @@ import json, os, sys
 from pathlib import Path
 import numpy as np
 from simulator.cluster import discover
-from simulator.cluster.start import start
+from simulator.cluster.start import Meeting, start
 from simulator.errors import UserError, RunFailure
 me = int(os.environ.get("SIMULATOR_PROCESS_ID", 0))
 def answer(value):
@@ -204,9 +204,10 @@ def test_a_coordinators_port_in_use_is_refused():
         with pytest.raises(
             UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"
         ):
-            join(allocation, None, None, 1, print)
+            join(meeting.Member(allocation, 1, print), None, None)
         with pytest.raises(UserError, match=f"port {port} of this host is in use"):
-            join(replace(allocation, secret=16 * "s"), None, None, 1, print)
+            secret = replace(allocation, secret=16 * "s")
+            join(meeting.Member(secret, 1, print), None, None)
 
 
 GPUS = GpuShare(visible=("0", "1"))
@@ -306,7 +307,7 @@ BY_HAND = """
     join.CONNECTION = 4.0
     allocation = discover(os.environ)
     with failure.contained(allocation):
-        start(allocation, platform="cpu", count=2, wait=60).close()
+        start(allocation, platform="cpu", count=2, meet=Meeting(wait=60)).close()
     print("joined")
 """
 
@@ -361,7 +362,7 @@ LATE = """
         import time
         time.sleep(60)
     with failure.contained(discover(os.environ)):
-        start(discover(os.environ), platform="cpu", count=2, wait=2).close()
+        start(discover(os.environ), platform="cpu", count=2, meet=Meeting(wait=2)).close()
 """
 
 

@@ -120,9 +120,7 @@ def test_every_model_and_integrator_can_be_planned(kind):
         for step, lower in zip(*pairs, strict=True):
             assert LEAST_SHARE * step.memory < lower.memory
             assert ROOM * step.state > step.largest > step.state > 0
-            assert step.work.bytes > 2 * step.state and (step.work.sent > 1e3) == (
-                step.devices > 1
-            )
+            assert step.work.bytes > 2 * step.state and (step.work.sent > 1e3) == (step.devices > 1)
 
 
 N = 1024
