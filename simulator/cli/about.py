@@ -98,8 +98,8 @@ def _cell(text: str) -> str:
 
 
 def described_columns() -> dict[str, list[tuple[str, str, str]]]:
-    """By name of a column of diagnostics.csv or a variable of a series: file, formula and meaning, from
-    the pages that list them."""
+    """File, formula and meaning of the columns of diagnostics.csv and the variables of series, by name,
+    from the pages that list them."""
     described: dict[str, list[tuple[str, str, str]]] = {}
     for page in ("reference/columns", "reference/series"):
         place = "diagnostics.csv"

@@ -170,7 +170,7 @@ def _log_of_job(folder: Path, is_array: bool) -> Path:
         bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
         raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
     name = "slurm-%A_%a.out" if is_array else "slurm-%j.out"
-    # In the flag `--output` sbatch replaces patterns such as `%j`.
+    # sbatch replaces patterns such as `%j` in the flag `--output`.
     return Path(str(folder).replace("%", "%%")) / "logs" / name
 
 

@@ -32,20 +32,20 @@ _BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
 def join(
-    member: meeting.Member, local_ids: list[int] | None, folder: Path | None
+    attendee: meeting.Attendee, local_ids: list[int] | None, folder: Path | None
 ) -> rendezvous.Claim | None:
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
-    member: this process; it waits longer for more than 512 processes (`meeting.patience`). folder:
+    attendee: this process; it waits longer for more than 512 processes (`meeting.patience`). folder:
     the shared folder in which the processes of a step find process 0.
 
     Raises UserError if the port is in use or the processes differ, NotAllCame if processes do not
     come, RunFailure if JAX fails."""
-    allocation = member.allocation
+    allocation = attendee.allocation
     processes = allocation.num_processes
-    mistake = member.record.get(meeting.REFUSED)
-    wait = meeting.BRIEF if mistake else meeting.patience(member.seconds, processes)
-    member = replace(member, seconds=wait)
+    mistake = attendee.record.get(meeting.REFUSED)
+    wait = meeting.BRIEF if mistake else meeting.patience(attendee.seconds, processes)
+    attendee = replace(attendee, seconds=wait)
     _allow_connections(processes)
 
     def initialize(address: str) -> None:
@@ -55,13 +55,13 @@ def join(
     if allocation.process_id > 0:
         find = _place_of_first(allocation, name, secret, shared)
         with _mistaken(mistake):
-            address = meeting.attend(find, member)
+            address = meeting.attend(find, attendee)
         initialize(address)
         return None
 
     def guests(server: socket.socket, address: str) -> meeting.Guests:
         with _mistaken(mistake), _published(shared, name, Place(address, secret)):
-            return meeting.await_all(server, member, secret)
+            return meeting.await_all(server, attendee, secret)
 
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)

@@ -77,14 +77,14 @@ def beside(allocation: Allocation, folder: Path | None) -> Link | None:
     if allocation.coordinator is not None:
         environ[COORDINATOR] = allocation.coordinator
     folders = [] if folder is None else [str(folder)]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "simulator.cluster.link", *folders],
         env=environ,
         capture_output=True,
         text=True,
     )
-    lines = done.stdout.splitlines()
-    return Link(**json.loads(lines[-1])) if done.returncode == 0 and lines else None
+    lines = process.stdout.splitlines()
+    return Link(**json.loads(lines[-1])) if process.returncode == 0 and lines else None
 
 
 def _main() -> int:

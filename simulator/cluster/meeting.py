@@ -69,7 +69,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Member:
+class Attendee:
     """A process that meets the others of its run.
 
     seconds: how long it waits for them. say: called with a line from time to time while processes
@@ -136,7 +136,7 @@ def open_server(address: str, port: int, processes: int) -> socket.socket:
 class Guests:
     """The processes that have connected to process 0, and their connections."""
 
-    def __init__(self, first: Member, secret: str) -> None:
+    def __init__(self, first: Attendee, secret: str) -> None:
         allocation = first.allocation
         self._first = first
         self._checksum = checksum_of(first.record)
@@ -306,7 +306,7 @@ def _listen(
             selector.unregister(key.fileobj)
 
 
-def await_all(server: socket.socket, first: Member, secret: str) -> Guests:
+def await_all(server: socket.socket, first: Attendee, secret: str) -> Guests:
     """Called by process 0: waits for all other processes, which know `secret`, and returns their
     connections. Closes the server.
 
@@ -337,7 +337,7 @@ def await_all(server: socket.socket, first: Member, secret: str) -> Guests:
     return guests
 
 
-def _awaits(guests: Guests, first: Member, clock: "_Lines") -> bool:
+def _awaits(guests: Guests, first: Attendee, clock: "_Lines") -> bool:
     """Whether process 0 has to wait longer, which it says from time to time. Raises NotAllCame when
     the time is over."""
     missing = guests.missing
@@ -358,20 +358,20 @@ def _awaits(guests: Guests, first: Member, clock: "_Lines") -> bool:
     return True
 
 
-def attend(find: Callable[[], Place | None], member: Member) -> str:
+def attend(find: Callable[[], Place | None], attendee: Attendee) -> str:
     """Called by every other process: connects to process 0 and waits until all have connected;
     returns the address of JAX's service.
 
-    find: returns the place of process 0, or None while it is unknown. `member.say` is called only
+    find: returns the place of process 0, or None while it is unknown. `attendee.say` is called only
     if this process prints elsewhere than process 0.
 
-    Raises NotAllCame if process 0 gives up or is out of reach for `member.seconds`, UserError if it
+    Raises NotAllCame if process 0 gives up or is out of reach for `attendee.seconds`, UserError if it
     refuses this process or the run."""
-    allocation = member.allocation
-    clock = _Lines(member.seconds)
+    allocation = attendee.allocation
+    clock = _Lines(attendee.seconds)
     problem = ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
-    silent = replace(member, say=lambda line: None)
+    silent = replace(attendee, say=lambda line: None)
     # a terminal of its own
     alone = allocation.source == "explicit" and allocation.local_processes == 1
     speaks = (
@@ -380,7 +380,7 @@ def attend(find: Callable[[], Place | None], member: Member) -> str:
     while True:
         if place := find():
             try:
-                if port := _come(place, member if alone else silent):
+                if port := _come(place, attendee if alone else silent):
                     return f"{place.address.rpartition(':')[0]}:{port}"
                 problem = f"it closed the connection to {place.address}"
             except Other:  # the file of an earlier start, perhaps
@@ -393,13 +393,13 @@ def attend(find: Callable[[], Place | None], member: Member) -> str:
                 or "it published no address: it did not start, or the run folder is not shared"
             )
             late = (
-                f"{first} did not come within {_duration(member.seconds)} (run.rendezvous): {why}"
+                f"{first} did not come within {_duration(attendee.seconds)} (run.rendezvous): {why}"
             )
             raise NotAllCame(late, speaks=speaks or allocation.local_rank == 0)
         if clock.due() and speaks:
             because = f" ({problem})" if problem else ""
-            member.say(f"waiting for {first}, {_duration(clock.left)} left{because}")
-        time.sleep(min(0.1, member.seconds / 20))
+            attendee.say(f"waiting for {first}, {_duration(clock.left)} left{because}")
+        time.sleep(min(0.1, attendee.seconds / 20))
 
 
 class Other(Exception):
@@ -409,7 +409,7 @@ class Other(Exception):
 def folder_at(address: str, allocation: Allocation) -> str | None:
     """The run folder of the process 0 that listens at `address`; None if nobody tells it."""
     try:
-        _come(Place(address, ""), Member(allocation, 2.0, lambda line: None, ""), timeout=2.0)
+        _come(Place(address, ""), Attendee(allocation, 2.0, lambda line: None, ""), timeout=2.0)
     except Other as other:
         return str(other) or None
     except (OSError, UserError, NotAllCame):
@@ -417,14 +417,14 @@ def folder_at(address: str, allocation: Allocation) -> str | None:
     return None
 
 
-def _come(place: Place, member: Member, timeout: float | None = None) -> int | None:
+def _come(place: Place, attendee: Attendee, timeout: float | None = None) -> int | None:
     """Waits for the answer of process 0: the port of JAX's service; None if the connection ends
     before the answer."""
     host, _, port = place.address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
         connection.settimeout(timeout)
         _keep_alive(connection)
-        allocation = member.allocation
+        allocation = attendee.allocation
         hello = {
             "secret": place.secret,
             "process": allocation.process_id,
@@ -432,8 +432,8 @@ def _come(place: Place, member: Member, timeout: float | None = None) -> int | N
             "node": allocation.host or socket.gethostname(),
             "host": socket.gethostname(),
             "pid": getpid(),
-            "transport": member.transport,
-            "record": checksum_of(member.record),
+            "transport": attendee.transport,
+            "record": checksum_of(attendee.record),
         }
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:
@@ -443,13 +443,13 @@ def _come(place: Place, member: Member, timeout: float | None = None) -> int | N
                         case {"go": int(service)}:
                             return service
                         case {"waiting": str(text)}:
-                            member.say(text)
+                            attendee.say(text)
                         case {"refused": str(text)}:
                             raise UserError(*text.split("\n"))
                         case {"other": str(folder)}:
                             raise Other(folder)
                         case {"record": dict(first)}:
-                            line = difference(first, member.record, allocation.process_id)
+                            line = difference(first, attendee.record, allocation.process_id)
                             connection.sendall(json.dumps({"difference": line}).encode() + b"\n")
                         case {"over": str(text)}:
                             connection.settimeout(5)

@@ -219,8 +219,8 @@ def start(
     _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
-        member = meeting.Member(allocation, meet.wait, to_stderr, carrier.name, meet.record)
-        claim = join(member, local_ids, meet.folder)
+        attendee = meeting.Attendee(allocation, meet.wait, to_stderr, carrier.name, meet.record)
+        claim = join(attendee, local_ids, meet.folder)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
     if chosen == "cpu":
         each = each or max(members // allocation.num_processes, 1)

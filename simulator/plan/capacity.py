@@ -19,7 +19,7 @@ from simulator.simulation.placement import check_devices
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
 T = TypeVar("T")
-LOW = {"memory": "low"}  # Of the block `run`.
+LOW = {"memory": "low"}  # Keys of the block `run`.
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
 _PRODUCTS = (2**a * 3**b * 5**c for a in range(16) for b in range(4) for c in range(3))

@@ -135,7 +135,7 @@ def this_machine(
     work = Step(config, len(used), platform).work
     rate = (work.bytes + work.sent) / took
     if platform == "gpu":
-        memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
+        memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
     else:
         memory = physical_memory() / len(present)
     return Machine(
@@ -155,7 +155,7 @@ def this_machine(
 
 def _present_devices(
     config: RunConfig, devices: int | None
-) -> tuple[RunConfig, tuple[jax.Device, ...], int]:
+) -> tuple[RunConfig, tuple[Device, ...], int]:
     """The configuration with the threads that its run has here, the devices that are present, and
     the threads of each."""
     jax.config.update("jax_enable_x64", True)  # as in every run

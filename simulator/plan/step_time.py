@@ -124,8 +124,10 @@ def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
         for value in jax.tree.leaves(
             equation.params, is_leaf=lambda v: isinstance(v, ClosedJaxpr | Jaxpr)
         ):
-            if isinstance(value, ClosedJaxpr | Jaxpr):
-                yield from _equations(getattr(value, "jaxpr", value), inner)
+            if isinstance(value, ClosedJaxpr):
+                value = value.jaxpr
+            if isinstance(value, Jaxpr):
+                yield from _equations(value, inner)
 
 
 class StepSeconds(NamedTuple):

@@ -236,7 +236,7 @@ def test_help_lists_every_command_once_in_its_group(capsys):
 
 
 def test_help_imports_nothing_heavy():
-    """What makes `simulator --help` quick, stated so that a loaded machine cannot blur it."""
+    """`simulator --help` is quick because of this, which a loaded machine cannot blur."""
     command = [sys.executable, "-X", "importtime", "-m", "simulator", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert all(name in done.stdout for name in cli.COMMANDS)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from run_support import free_port
 
 from simulator.cluster import Allocation, discover, meeting, rendezvous
-from simulator.cluster.meeting import Member
+from simulator.cluster.meeting import Attendee
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 from simulator.run.folder import FolderContent, RunFolder
@@ -66,7 +66,7 @@ class Room:
 
         def wait() -> None:
             try:
-                first = Member(allocation, seconds, self.said.append, record=record or {})
+                first = Attendee(allocation, seconds, self.said.append, record=record or {})
                 self.guests = meeting.await_all(server, first, OURS)
                 self.guests.tell(go=4321)
                 self.guests.close()
@@ -89,10 +89,12 @@ class Room:
         record: meeting.Record | None = None,
     ) -> str:
         place = Place(self.address, secret)
-        return meeting.attend(lambda: place, Member(allocation, seconds, say, record=record or {}))
+        return meeting.attend(
+            lambda: place, Attendee(allocation, seconds, say, record=record or {})
+        )
 
     def send(self, message: bytes) -> bytes:
-        """What process 0 answers to these bytes before it closes the connection."""
+        """The answer of process 0 to these bytes before it closes the connection."""
         with (
             self.connect() as connection,
             contextlib.suppress(OSError),  # it may be closed before all is sent
@@ -186,7 +188,7 @@ def test_process_0_may_come_late_too():
     waiter = threading.Thread(
         target=lambda: found.append(
             meeting.attend(
-                lambda: where.get("here"), Member(process(1, num_processes=2), 4, said.append)
+                lambda: where.get("here"), Attendee(process(1, num_processes=2), 4, said.append)
             )
         )
     )
@@ -202,13 +204,13 @@ def test_process_0_may_come_late_too():
 def test_without_process_0_one_of_each_node_says_so_and_who_does_not_answer_is_named():
     for i, speaks in ((1, True), (2, True), (3, False)):  # the next one, another node's, the rest
         with pytest.raises(meeting.NotAllCame, match="published no address") as failure:
-            meeting.attend(lambda: None, Member(process(i), 0.2, lambda line: None))
+            meeting.attend(lambda: None, Attendee(process(i), 0.2, lambda line: None))
         assert failure.value.speaks is speaks
         told = "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
         assert str(failure.value).startswith(told)
     place = Place(f"127.0.0.1:{free_port()}", OURS)
     with pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"):
-        meeting.attend(lambda: place, Member(process(1), 0.3, lambda line: None))
+        meeting.attend(lambda: place, Attendee(process(1), 0.3, lambda line: None))
 
 
 def test_who_is_killed_while_waiting_is_missing_again():

@@ -59,7 +59,7 @@ def child(tmp_path: Path, body: str) -> list[str]:
 
 
 def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
-    """What `n` processes answer that run `body`."""
+    """The answers of `n` processes that run `body`."""
     command = child(tmp_path, body)
     if n == 1:
         assert subprocess.run(command, env=environ(tmp_path, **more), timeout=60).returncode == 0
@@ -204,10 +204,10 @@ def test_a_coordinators_port_in_use_is_refused():
         with pytest.raises(
             UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"
         ):
-            join(meeting.Member(allocation, 1, print), None, None)
+            join(meeting.Attendee(allocation, 1, print), None, None)
         with pytest.raises(UserError, match=f"port {port} of this host is in use"):
             secret = replace(allocation, secret=16 * "s")
-            join(meeting.Member(secret, 1, print), None, None)
+            join(meeting.Attendee(secret, 1, print), None, None)
 
 
 GPUS = GpuShare(visible=("0", "1"))

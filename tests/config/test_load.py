@@ -1,5 +1,5 @@
-"""What a short file becomes; a written one is the same run; what the schema says; which changes a
-run survives."""
+"""A short file with its defaults; a written file is the same run; the schema; the changes that a run
+survives."""
 
 import copy
 import math

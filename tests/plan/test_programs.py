@@ -182,7 +182,7 @@ def test_bytes_by_hand(function, arguments, donate, moved):
 
 
 def test_what_is_sent_and_received():
-    """Of an all-to-all among four every device sends three quarters of what it holds."""
+    """Every device sends three quarters of its array in an all-to-all among four."""
     mesh = Mesh(np.array(jax.devices()[:4]), ("d",))
     spec = PartitionSpec(None, "d")
 

@@ -30,7 +30,7 @@ def test_the_command_that_is_gone_names_the_script(capsys):
 
 
 def bench_step(tmp_path, *arguments):
-    """What `simulator bench step` printed, and its JSON."""
+    """The output of `simulator bench step`, and its JSON."""
     env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     file = tmp_path / "step.json"
     command = [
@@ -77,7 +77,7 @@ def test_a_step_is_measured(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_every_configuration_can_be_measured(tmp_path, path):
-    # What is shipped small is resolved as it is.
+    # Small shipped cases are resolved as they are.
     small = load_config(path).grid.shape
     smaller = () if prod(small) <= 32**3 else ("--shape", "32,32,32")
     output, found = bench_step(tmp_path, str(path), *smaller, "--devices", "1")

@@ -1,5 +1,4 @@
-"""What the end of every job script does on a real Slurm, with a few lines of Python as the
-simulation."""
+"""The end of every job script on a real Slurm, with a few lines of Python as the simulation."""
 
 import json
 import re
