@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from numpy.typing import DTypeLike
 
 from simulator.plan.machines import Machine
 from simulator.simulation.abstract_run import Platform
@@ -70,7 +71,7 @@ def step_work(simulation: Simulation, platform: Platform) -> StepWork:
     particles = jax.tree.leaves(simulation.placed_template.particles)
     work.bytes = ACCESSES[platform][min(distributed, 2)] * work.components
     work.bytes /= len(simulation.cluster.devices)
-    work.bytes += PARTICLES * sum(_bytes(a, a.sharding.shard_shape(a.shape)) for a in particles)
+    work.bytes += PARTICLES * sum(_bytes(a.sharding.shard_shape(a.shape), a.dtype) for a in particles)
     return work
 
 
@@ -87,7 +88,7 @@ def traced_work(step: Callable[..., Any], *arguments: Any) -> StepWork:
         # An evaluation that only finds maxima and means returns no component.
         returned = outputs[0].shape[0] if outputs[0].ndim == 4 else 0
         numbers = times * (1 if transform.layout.real else 2)
-        component = numbers * _bytes(transform, transform.physical.shape)
+        component = numbers * _bytes(transform.physical.shape, transform.dtype)
         transformed = read + returned if direction == "evaluate" else read
         points = transform.grid.points
         work.components += (read + returned) * component
@@ -97,7 +98,7 @@ def traced_work(step: Callable[..., Any], *arguments: Any) -> StepWork:
             if equation.primitive.name == "all_to_all" and program.mesh.size > 1:
                 operand = equation.invars[0].aval
                 axis = _neighbours(transform.layout.mesh.shape, equation.params["axis_name"])
-                size = inner * _bytes(operand, operand.shape)
+                size = inner * _bytes(operand.shape, operand.dtype)
                 work.exchanges += inner
                 work.messages[axis] = work.messages.get(axis, 0.0) + size
     return work
@@ -109,8 +110,8 @@ def _neighbours(extents: Mapping[str, int], axis: str | tuple[str, ...]) -> Neig
     return Neighbours(extents[name], math.prod(list(extents.values())[at + 1 :]))
 
 
-def _bytes(array: Any, shape: tuple[int, ...]) -> int:
-    return math.prod(shape) * np.dtype(array.dtype).itemsize
+def _bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
+    return math.prod(shape) * np.dtype(dtype).itemsize
 
 
 def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
