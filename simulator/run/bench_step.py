@@ -1,12 +1,7 @@
-"""The measurement of `simulator bench step`: the cost of a step on this machine.
-
-Steps and rows of diagnostics are timed in turns, so that a disturbance of the machine affects both
-alike; medians are compared."""
+"""The measurement of `simulator bench step`: the cost of a step on this machine."""
 
 import argparse
-import os
 import platform
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -105,18 +100,20 @@ def measure_step(
     """The cost of a step, measured for about `seconds`; `compiled` is the simulation's
     `compiled_loop`. Every process calls this.
 
-    Seconds: of a `step` (the median of `rounds`), of a row of `diagnostics`, and of tracing and
-    compiling the loop without (`compile_cold`) and with the compile cache of an earlier run. Memory
-    of a device: `memory_bytes`; in words of the run's precision per grid point of the device the
-    state (`resident`) and `temporary`. `exchanges`: number and sent bytes of the all-to-alls of one
+    Seconds of a `step`: the median of at least five `rounds`, after a warm-up. Memory of a device:
+    `memory_bytes`; in words of the run's precision per grid point of the device the state
+    (`resident`) and `temporary`. `exchanges`: number and sent bytes of the all-to-alls of one
     device, 0 if the backend does not report them."""
     cluster = simulation.cluster
-    cold, cached = _compilations(simulation)
     one_step = partial(_seconds_per_step, simulation, compiled)
     one_step(1)
     steps = cluster.broadcast(max(1, round(ROUND / one_step(1))))
-    contenders = [partial(one_step, steps), lambda: seconds_of(partial(_row, simulation))]
-    rounds, rows = timed_in_rounds(contenders, seconds, cluster.broadcast)
+    one_step(steps)
+    rounds: list[float] = []
+    start = perf_counter()
+    # The first process decides, so that all take the same number of steps.
+    while cluster.broadcast(len(rounds) < 5 or perf_counter() - start < seconds):
+        rounds.append(one_step(steps))
     step = median(rounds)
     points = simulation.grid.points
     devices = len(cluster.devices)
@@ -127,13 +124,10 @@ def measure_step(
         "step": step,
         "fastest": min(rounds),
         "slowest": max(rounds),
-        "diagnostics": median(rows),
         "resident": per_point(memory.resident),
         "temporary": per_point(memory.temporary),
         "memory_bytes": memory.total,
         "exchanges": {"count": work.exchanges, "bytes": work.sent},
-        "compile_cold": cold,
-        "compile_cached": cached,
         "points_per_second": points / devices / step,
         "limits": _limits(simulation, 4 * work.transformed, work.operations),
         "rounds": rounds,
@@ -192,48 +186,6 @@ def _seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, ste
     return seconds / steps
 
 
-def timed_in_rounds(
-    contenders: Sequence[Callable[[], Any]],
-    seconds: float,
-    agree: Callable[[Any], Any] = lambda value: value,
-) -> list[list]:
-    """The results of the rounds of every contender, a function that returns the seconds of its
-    parts: at least five rounds, for about `seconds`, after a warm-up round.
-
-    `agree` broadcasts the value of the first process, so that all processes run the same number of
-    rounds."""
-    results: list[list] = [[] for _ in contenders]
-    for contender in contenders:
-        contender()
-    start = perf_counter()
-    go = True
-    while go:
-        for times, contender in zip(results, contenders, strict=True):
-            times.append(contender())
-        go = agree(len(results[0]) < 5 or perf_counter() - start < seconds)
-    return results
-
-
-def _compilations(simulation: Simulation) -> tuple[float, float]:
-    """Seconds to trace and compile the loop, without and with the compile cache."""
-    # A program with a unique name is in no cache at its first compilation, but in the cache at the
-    # second.
-    name = f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}"
-    name = simulation.cluster.broadcast(name)
-
-    def recompile() -> None:
-        jax.clear_caches()  # so that tracing is part of the measured time
-        simulation.compiled_loop(name)
-
-    return seconds_of(recompile), seconds_of(recompile)
-
-
-def _row(simulation: Simulation) -> None:
-    """Computes a row of diagnostics, and whether the fields are finite."""
-    simulation.nonfinite()
-    jax.device_get(simulation.diagnostics(simulation.state))
-
-
 def step_lines(costs: dict[str, Any]) -> list[str]:
     step = costs["step"]
     limits = costs["limits"]
@@ -255,11 +207,7 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
         f"{ms(costs['fastest'])} to {ms(costs['slowest'])}; "
         f"{costs['points_per_second'] / 1e6:.3g} million points per second and device",
         f"  {'limit':16}{ms(limits['seconds']):>10} {limits['seconds'] / step:>6.0%}   of the transforms: {rates}",
-        f"{'diagnostics':18}{ms(costs['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
-        f"{1 + costs['diagnostics'] / (10 * step):.3f} times as long",
         f"{'memory':18}{size(costs['memory_bytes']):>10}   on each device; words per grid point: "
         f"{resident + temporary:.2f} = state {resident:.2f} + temporary {temporary:.2f}",
         f"{'sends':18}{sent if exchanges['count'] else 'nothing'}",
-        f"{'compilation':18}{costs['compile_cold']:>8.1f} s   without and {costs['compile_cached']:.1f} s with "
-        "the compile cache",
     ]

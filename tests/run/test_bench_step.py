@@ -65,7 +65,6 @@ def test_a_step_is_measured(tmp_path):
         found["resident"] * 32**3 >= 2 * 3 * 21 * 21 * 11
     )  # three components of the modes kept, complex
     assert found["exchanges"]["count"] == 8 and "8 all-to-all" in output
-    assert found["compile_cached"] < found["compile_cold"]
     assert found["threads"] == 1
     limits = found["limits"]  # 3 components in, 5 products out, in each of 4 stages
     assert limits["bytes"] == 4 * 4 * 32**3 * 32 and "GB/s" in output
@@ -88,7 +87,7 @@ def test_every_configuration_can_be_measured(tmp_path, path):
 @pytest.mark.spmd
 def test_several_processes_measure_one_step(tmp_path):
     output, found = bench_step(tmp_path, "--shape", "8,8,8", "--devices", "2", "--processes", "2")
-    assert found["processes"] == 2 and output.count("compilation") == 1
+    assert found["processes"] == 2 and output.count("words per grid point") == 1
 
 
 @pytest.mark.parametrize(
