@@ -133,7 +133,7 @@ def test_a_line_break_in_an_argument_makes_no_second_line(arguments: list[str], 
 def test_a_full_disk_behind_stdout_is_one_line():
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "simulator", "explain"],
+            [sys.executable, "-m", "simulator", "init"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
