@@ -70,15 +70,14 @@ def _run(plan: Plan) -> list[str]:
         lines = [f"steps: unknown: {steps.source}"]
     else:
         lines = [f"steps: {steps.count} {steps.source}: {seconds_text(plan.whole_run)} in all"]
-    many = (
-        f"{files.snapshots} of them"
-        if files.snapshots is not None
-        else "due by wall-clock time or steps"
-    )
+    many = "due by wall-clock time or steps"
+    together = ""
+    if files.all is not None:
+        many = f"{files.snapshots} of them"
+        together = f"; {size(files.all)} in all"
     lines.append(
         f"files: a snapshot {size(files.snapshot)}, {many}; a checkpoint {size(files.checkpoint)}, "
-        f"{files.checkpoints} of them"
-        + (f"; {size(files.all)} in all" if files.all is not None else "")
+        f"{files.checkpoints} of them{together}"
     )
     if not plan.machine.measured:
         lines.append("for simulator submit: " + " ".join(flags(plan.ask())))

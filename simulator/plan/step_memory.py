@@ -36,20 +36,6 @@ _FFT = re.compile(r"= [a-z]+(\d+)\[([\d,]*)\]\S* fft\(")
 _compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
 
 
-def program_memory(
-    config: RunConfig,
-    devices: int,
-    platform: Platform,
-    program: CompiledProgram,
-    target: str | None = None,
-) -> Future[int]:
-    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on
-    GPUs, a workspace of the size of the largest local transform. The program is compiled, in the
-    background, for the described GPU `target`, else for as many of the `virtual_devices`. Raises
-    UserError if the grid cannot be distributed over the devices."""
-    return _needs(Programs(config), devices, platform, program, target)
-
-
 def largest_transform(compiled: jax.stages.Compiled) -> int:
     """Bytes of the largest result of a local Fourier transform in a compiled program."""
     results = _FFT.findall(compiled.as_text() or "")
@@ -66,9 +52,17 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 
 
 @lru_cache(maxsize=512)
-def _needs(
-    key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
+def program_memory(
+    key: Programs,
+    devices: int,
+    platform: Platform,
+    program: CompiledProgram,
+    target: str | None = None,
 ) -> Future[int]:
+    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on
+    GPUs, a workspace of the size of the largest local transform. The program is compiled, in the
+    background, for the described GPU `target`, else for as many of the `virtual_devices`. Raises
+    UserError if the grid cannot be distributed over the devices."""
     simulation = _simulation(key, devices, platform, target)
     state = simulation.placed_template
 
@@ -140,16 +134,18 @@ class Step:
         """Compile all programs in the background."""
         step = self if self.devices <= self._most else self._counterpart
         for program in get_args(CompiledProgram):
-            program_memory(step.config, step.devices, step.platform, program, step.target)
+            step._compiled(program)
+
+    def _compiled(self, program: CompiledProgram) -> Future[int]:
+        key = Programs(self.config)
+        return program_memory(key, self.devices, self.platform, program, self.target)
 
     def held(self, program: CompiledProgram) -> float:
         """Bytes that a compiled program holds on a device, as XLA states them. For more devices
         than programs are compiled for, the bytes of fewer devices with as many points each, times
         the ratio of the states, which differ by padding."""
         if self.devices <= self._most:
-            return program_memory(
-                self.config, self.devices, self.platform, program, self.target
-            ).result()
+            return self._compiled(program).result()
         counterpart = self._counterpart
         config = self.config
         share = self.state / counterpart.state

@@ -71,7 +71,9 @@ def step_work(simulation: Simulation, platform: Platform) -> StepWork:
     particles = jax.tree.leaves(simulation.placed_template.particles)
     work.bytes = ACCESSES[platform][min(distributed, 2)] * work.components
     work.bytes /= len(simulation.cluster.devices)
-    work.bytes += PARTICLES * sum(_bytes(a.sharding.shard_shape(a.shape), a.dtype) for a in particles)
+    work.bytes += PARTICLES * sum(
+        _bytes(a.sharding.shard_shape(a.shape), a.dtype) for a in particles
+    )
     return work
 
 

@@ -318,9 +318,9 @@ class Proportional:
         deviation = self.deviation * sin(sum(config.grid.shape) + 7 * devices)
         return (1 + deviation) * times * Step(config, devices, platform).state
 
-    def needs(self, config, devices, platform, program, target=None) -> Future[int]:
+    def needs(self, key, devices, platform, program, target=None) -> Future[int]:
         known: Future[int] = Future()
-        known.set_result(round(self.held(config, devices, platform, program)))
+        known.set_result(round(self.held(key.config, devices, platform, program)))
         return known
 
     def step(self, config, devices, platform) -> float:
