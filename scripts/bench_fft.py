@@ -34,7 +34,7 @@ from simulator.cluster.cores import Threads
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
 from simulator.cluster.start import start
-from simulator.plan.circumstances import circumstances
+from simulator.plan.benchmark_record import benchmark_record
 from simulator.spectral import Grid, Modes
 from simulator.spectral.request import random_array
 
@@ -140,7 +140,7 @@ def main() -> int:
         print("\n".join(table(rows)))
     if args.json is not None and cluster.is_first:
         result = {
-            "measured": circumstances(sys.argv[1:], "scripts/bench_fft.py"),
+            "measured": benchmark_record(sys.argv[1:], "scripts/bench_fft.py"),
             "shape": [x, y, z],
             "precision": args.precision,
             "devices": args.devices,

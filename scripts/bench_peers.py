@@ -41,7 +41,7 @@ from peers.environments import (
     installed_with_jax,
 )
 
-from simulator.plan.circumstances import circumstances
+from simulator.plan.benchmark_record import benchmark_record
 
 HERE = Path(__file__).resolve().parent
 PROBLEM = {"viscosity": 6.25e-4, "dt": 1e-3}
@@ -239,7 +239,9 @@ def main() -> int:
             ]
             rows += compare(f"{what}, {n}^3", kept(wanted), folder, args.rounds)
     if args.json is not None:
-        measured = circumstances(sys.argv[1:], "scripts/bench_peers.py") | {"rounds": args.rounds}
+        measured = benchmark_record(sys.argv[1:], "scripts/bench_peers.py") | {
+            "rounds": args.rounds
+        }
         args.json.write_text(json.dumps({"measured": measured, "rows": rows}, indent=1) + "\n")
     return 0
 

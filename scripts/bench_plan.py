@@ -24,7 +24,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.plan import Step, this_machine
 from simulator.plan.measured import TimedSteps
-from simulator.plan.plan import step_seconds
+from simulator.plan.step_time import step_seconds
 from simulator.simulation.abstract_run import prepare_virtual_devices
 
 CONFIGS = {
@@ -53,7 +53,7 @@ def compare(config: RunConfig, devices: int, clock: Callable[[], float], largest
     machine = this_machine(config, devices, clock, largest)
     cluster = Cluster(discover({}), "cpu", tuple(jax.devices("cpu")[:devices]))
     steps = TimedSteps(Simulation(config, cluster=cluster, report=lambda line: None), clock)
-    return Compared(step_seconds(Step(config, devices).traffic, machine, devices).all, steps.time())
+    return Compared(step_seconds(Step(config, devices).work, machine).all, steps.time())
 
 
 def main() -> None:

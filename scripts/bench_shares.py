@@ -21,7 +21,7 @@ import numpy as np
 
 from simulator import Simulation
 from simulator.config import run_config_class
-from simulator.plan.circumstances import circumstances
+from simulator.plan.benchmark_record import benchmark_record
 from simulator.simulation.advance import Until
 
 FLOW = {"viscosity": 0.01}
@@ -107,7 +107,7 @@ def main() -> int:
         parts = ", ".join(f"{part} {seconds[part] / whole:.0%}" for part in PARTS)
         print(f"{case:16} {1e3 * whole / args.devices:6.0f} ms of each device: {parts}", flush=True)
     if args.json is not None:
-        measured = circumstances(sys.argv[1:], "scripts/bench_shares.py")
+        measured = benchmark_record(sys.argv[1:], "scripts/bench_shares.py")
         args.json.write_text(json.dumps({"measured": measured, "rows": rows}, indent=1) + "\n")
     return 0
 

@@ -67,14 +67,12 @@ def ms(seconds: float) -> str:
 def steps(results: Results) -> list[str]:
     rows = []
     for r in results:
-        parts = [r["transforms"], r["communication"] or 0.0]
         rows.append(
             [
                 f"{r['model']}, {r['integrator']}, {shape(r)}, {r['precision']}",
                 f"{r['devices']}, {r['kernels']}",
                 f"{ms(r['step'])} ({ms(r['fastest'])} to {ms(r['slowest'])})",
                 f"{r['points_per_second'] / 1e6:.2f}",
-                " / ".join(f"{part / r['step']:.0%}" for part in parts),
                 f"{r['resident'] + r['temporary']:.1f}",
             ]
         )
@@ -83,7 +81,6 @@ def steps(results: Results) -> list[str]:
         "devices, kernels",
         "median (range)",
         "10⁶ points/s a device",
-        "transforms / exchanges",
         "words a point",
     )
     commands = [f"$ {r['measured']['command']}" for r in results]

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/scaling.py CONFIG [key.path=value ...] --device h100 [--most 4096]
 
 Strong: the same grid on 1, 2, 4, ... devices. Weak: the same number of points per device. Memory
-and traffic of a step are those of `simulator plan`; rates are those of simulator/plan/devices.yaml
+and time of a step are those of `simulator plan`; rates are those of simulator/plan/devices.yaml
 times assumed fractions of the peaks, so that times on GPUs may be wrong by a factor.
 simulator/docs/internals/planning.md discusses the result."""
 
@@ -16,7 +16,7 @@ from math import prod
 from simulator.config import RunConfig, load_config
 from simulator.errors import UserError
 from simulator.plan import machine
-from simulator.plan.fitting import (
+from simulator.plan.capacity import (
     MOST_DEVICES,
     NICE,
     POWERS,
@@ -26,8 +26,8 @@ from simulator.plan.fitting import (
     usable,
 )
 from simulator.plan.machines import Machine
-from simulator.plan.plan import step_seconds
 from simulator.plan.plan_text import seconds_text
+from simulator.plan.step_time import step_seconds
 from simulator.words import size
 
 SMALLER = 4  # How often the grids of a weak scaling are made smaller until all of them fit.
@@ -86,7 +86,7 @@ def _points(
             step = step_on(config.changed(grid={"shape": shape}), machine, devices)
         except UserError:
             continue  # the grid cannot be distributed over so many devices
-        took = step_seconds(step.traffic, machine, devices)
+        took = step_seconds(step.work, machine)
         fits = step.memory <= usable(machine)
         name = step.simulation.transform.name.removeprefix("custom_partitioning_")
         yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 from peers.collectives import collectives
 
-from simulator.plan.cost_of_step import timed_in_rounds
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
@@ -116,6 +115,28 @@ def _with_each_kernel(
         name = f"{candidate}, {kernels}" if has_native else str(candidate)
         contenders.append(Compiled(name, transform.forward, transform.inverse, values))
     return contenders
+
+
+def timed_in_rounds(
+    contenders: Sequence[Callable[[], Any]],
+    seconds: float,
+    agree: Callable[[Any], Any] = lambda value: value,
+) -> list[list]:
+    """The results of the rounds of every contender, a function that returns the seconds of its
+    parts: at least five rounds, for about `seconds`, after a warm-up round.
+
+    `agree` broadcasts the value of the first process, so that all processes run the same number of
+    rounds."""
+    results: list[list] = [[] for _ in contenders]
+    for contender in contenders:
+        contender()
+    start = perf_counter()
+    go = True
+    while go:
+        for times, contender in zip(results, contenders, strict=True):
+            times.append(contender())
+        go = agree(len(results[0]) < 5 or perf_counter() - start < seconds)
+    return results
 
 
 def compare(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulator.cli.parser import arg, command
 from simulator.errors import UserError, did_you_mean
-from simulator.words import version_of
+from simulator.words import flat, version_of
 
 FOLDER = Path(__file__).parents[1] / "docs"
 # Pages that `keys_page` and `commands_page` generate.
@@ -98,8 +98,8 @@ def _cell(text: str) -> str:
 
 
 def described_columns() -> dict[str, list[tuple[str, str, str]]]:
-    """By name of a column of diagnostics.csv or a variable of a series: file, formula and meaning, from
-    the pages that list them."""
+    """File, formula and meaning of the columns of diagnostics.csv and the variables of series, by name,
+    from the pages that list them."""
     described: dict[str, list[tuple[str, str, str]]] = {}
     for page in ("reference/columns", "reference/series"):
         place = "diagnostics.csv"
@@ -236,15 +236,15 @@ def cite_command(args: argparse.Namespace) -> int:
     example: simulator cite configs/taylor_green.yaml"""
     entries = [_PROGRAM % version_of()]
     if args.config is not None:
-        from simulator.config import load_config
+        from simulator.config import as_mapping, load_config
 
         path = Path(args.config)
         config = load_config(path / "config.yaml" if path.is_dir() else path, check_files=False)
-        used = [config.model.kind, config.time.integrator, config.initial.kind]
-        used += [settings.kind for _, settings in config.forcings.values()]
-        used += [config.grid.dealias]
-        methods = _methods()
-        entries += dict.fromkeys(methods[name] for name in used if name in methods)
+        used = set(map(str, flat(as_mapping(config) | {"name": ""}).values()))
+        methods = re.findall(
+            r"^% (.+)\n(@[\s\S]+?\n})$", (FOLDER / "methods.bib").read_text(), re.MULTILINE
+        )
+        entries += [entry for names, entry in methods if used & set(names.split(", "))]
     print("\n\n".join(entries))
     return 0
 
@@ -253,9 +253,3 @@ _PROGRAM = """@software{simulator,
   title = {simulator: Pseudo-spectral fluids and self-gravitating matter in a periodic box, on JAX, under Slurm},
   version = {%s}
 }"""
-
-
-def _methods() -> dict[str, str]:
-    text = (FOLDER / "methods.bib").read_text()
-    entries = re.findall(r"^% (.+)\n(@[\s\S]+?\n})$", text, re.MULTILINE)
-    return {name: entry for names, entry in entries for name in names.split(", ")}

@@ -21,7 +21,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 @command(
-    "a whole step of a configuration: time, memory, compilation",
+    "a whole step of a configuration: time and memory",
     *config_arguments(required=False),
     arg("--shape NX,NY[,NZ]", "the same as grid.shape=NX,NY[,NZ]", type=_shape),
     arg("--devices N", "the same as devices.count=N", type=int),
@@ -31,9 +31,9 @@ def _shape(text: str) -> tuple[int, ...]:
     *PROCESSES,
 )
 def bench_step_command(args: argparse.Namespace) -> int:
-    """Time, in turns, steps of CONFIG (by default a Taylor-Green vortex at 128^3), the transforms of a step alone and
-    its exchanges alone; read memory from the compiled program and exchanges from the trace of the step. A step that
-    does not fit in memory is refused before it starts, with a shape that fits.
+    """Time steps of CONFIG (by default a Taylor-Green vortex at 128^3); read memory from the compiled program and
+    exchanges from the trace of the step. A step that does not fit in memory is refused before it starts, with a shape
+    that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single"""
     from simulator.run.bench_step import time_and_report

@@ -38,7 +38,7 @@ def doctor_command(args: argparse.Namespace) -> int:
     """Every process prints its host, rank and hardware; then all processes do a distributed transform. Problems are
     printed with their cures, and the exit code is then 1. A table shows the part of a field on each device: as a run
     of CONFIG divides the field, by default on a 64^3 grid. For several processes on processors, lines tell the
-    transport between them, its latency and bandwidth, and those of gloo beside MPI.
+    transport between them, its latency and bandwidth.
 
     In a job, put srun before it, with the flags that the run will have:
       srun --nodes=2 --ntasks-per-node=2 simulator doctor
@@ -59,7 +59,7 @@ def doctor_command(args: argparse.Namespace) -> int:
 def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunConfig | None") -> int:
     from simulator.cluster import doctor, link
     from simulator.cluster.hardware import has_gpu_plugin
-    from simulator.cluster.start import start
+    from simulator.cluster.start import Meeting, start
     from simulator.simulation.placement import connect, division_lines, place
     from simulator.spectral import Grid, make_transform
 
@@ -68,29 +68,28 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
     time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that processes usually print in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)
 
-    several = allocation.num_processes > 1
-    gloo = link.beside(allocation, args.folder) if several and link.mpi_offered() else None
     if config is not None:
         cluster = connect(config, allocation, args.folder)
         transform = place(config, cluster).transform()
     else:
-        cluster = start(
-            allocation, platform=args.platform, folder=args.folder, report=lambda line: None
-        )
+        meet = Meeting(args.folder)
+        cluster = start(allocation, platform=args.platform, meet=meet, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
     shared = list(
         doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
     )
     result = _transform(cluster.devices)
-    between = link.measured_link(cluster) if several and cluster.platform == "cpu" else None
+    between = (
+        link.measured_link(cluster)
+        if allocation.num_processes > 1 and cluster.platform == "cpu"
+        else None
+    )
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
         print(f"{len(cluster.devices)} devices ({', '.join(sorted(kinds))}), all processes joined")
         print("\n".join(["", *division_lines(cluster, transform, os.environ), ""]))
         if between is not None:
             print(f"between two processes: {cluster.transport}: {between}")
-            if gloo is not None and cluster.transport.name == "mpi":
-                print(f"between two processes: gloo: {gloo}")
             if cluster.transport.declined:
                 print(f"MPI is not used: {cluster.transport.declined}")
         print("\n".join([result, *(f"wrong: {finding}" for finding in shared)]))
@@ -109,8 +108,8 @@ def _measure(cluster: "Cluster", between: "Link | None") -> None:
 
     from simulator.cluster.hardware import physical_memory, processor
     from simulator.errors import UserError
-    from simulator.plan.cost_of_step import copy_bandwidth
     from simulator.plan.machines import DEVICES, measured_block
+    from simulator.plan.measured import copy_bandwidth
 
     if cluster.platform != "cpu":
         raise UserError(f"--measure: for processors only; {DEVICES} describes GPUs")

@@ -34,10 +34,10 @@ def plan_command(args: argparse.Namespace) -> int:
     # JAX then loads its plugin without a driver
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     from simulator.config import load_config
-    from simulator.plan import Plan, Step, Steps, estimated_steps, fewest_devices, this_machine
+    from simulator.plan import Plan, Step, StepCount, estimated_steps, fewest_devices, this_machine
     from simulator.plan.machines import planned_on, target_of
     from simulator.plan.plan_text import lines_of, plan_json
-    from simulator.plan.steps import fixed_steps
+    from simulator.plan.step_count import fixed_steps
     from simulator.simulation.abstract_run import with_planned_threads
     from simulator.simulation.placement import most_devices
 
@@ -59,7 +59,7 @@ def plan_command(args: argparse.Namespace) -> int:
     Step(config, devices, target.platform, target_of(target)).begin()
     with ThreadPoolExecutor(1) as beside:  # counts the steps while programs are compiled
         counted = beside.submit(
-            lambda: Steps(args.steps, "given") if args.steps else estimated_steps(config)
+            lambda: StepCount(args.steps, "given") if args.steps else estimated_steps(config)
         )
         plan = Plan(config, target, devices, fixed_steps(config))
         plan.refuse()

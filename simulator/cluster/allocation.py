@@ -320,10 +320,8 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
         return f"{names} without SLURM_JOB_ID: not in a Slurm job, one process" if names else None
     if job.step is None or job.step in _BATCH_LIKE_STEPS or "SLURM_PTY_PORT" in environ:
         return _shell_warning(environ, job)
-    names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
-    hosts = environ.get("SLURM_STEP_NODELIST", "")
-    missing = [name for name in names if whole_number(environ.get(name)) is None]
-    missing += [] if hosts else ["SLURM_STEP_NODELIST"]
+    missing = [name for name in _TASK if whole_number(environ.get(name)) is None]
+    missing += [] if environ.get("SLURM_STEP_NODELIST") else ["SLURM_STEP_NODELIST"]
     if missing:
         return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
     if (whole_number(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
@@ -331,17 +329,11 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
         raise UserError(
             f"{mixed}: ask for equal nodes in one component, without `:` or `#SBATCH hetjob`"
         )
-    count, process, local, node = (int(environ[name]) for name in names)
     try:
-        nodes = tuple(host_names(hosts))
-        per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
-        if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
-            where = f"node {node} of {shortened(hosts)}, {shortened(str(per_node))} per node"
-            raise ValueError(f"task {process} of {count} on {where}")
-        if local >= per_node[node]:
-            raise ValueError(f"local task {local} of {per_node[node]}")
+        nodes, per_node = _nodes(environ)
     except ValueError as error:
         return f"Slurm's variables contradict each other ({error}): one process"
+    count, process, local, node = (int(environ[name]) for name in _TASK)
     distribution = environ.get("SLURM_DISTRIBUTION", "")
     port = environ.get("SLURM_STEP_LAUNCHER_PORT", "")  # of the step's srun
     gpus = step_share(environ, local, per_node[node])
@@ -364,6 +356,24 @@ def _step(environ: Mapping[str, str], coordinator: str | None) -> Allocation | s
         mpi=any(whole_number(environ.get(name)) == process for name in _PMI),
         secret=_secret(environ),
     )
+
+
+_TASK = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+
+
+def _nodes(environ: Mapping[str, str]) -> tuple[tuple[str, ...], list[int]]:
+    """The nodes of a step, and the number of tasks on each. Raises ValueError if the variables
+    contradict each other."""
+    count, process, local, node = (int(environ[name]) for name in _TASK)
+    hosts = environ["SLURM_STEP_NODELIST"]
+    nodes = tuple(host_names(hosts))
+    per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
+        where = f"node {node} of {shortened(hosts)}, {shortened(str(per_node))} per node"
+        raise ValueError(f"task {process} of {count} on {where}")
+    if local >= per_node[node]:
+        raise ValueError(f"local task {local} of {per_node[node]}")
+    return nodes, per_node
 
 
 def _warnings(gpus: GpuShare, any_first: bool) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """Writes readable job scripts for sbatch.
 
 `slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are job scripts for any configuration;
-`script_of_job` writes the script of one run. All job scripts share their first and last lines
+`JobScript` is the script of one run. All job scripts share their first and last lines
 (`shared_lines`)."""
 
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal
@@ -98,61 +99,68 @@ class SlurmSettings(Settings):
         return LEAD if self.limit is None else max(1, min(LEAD, int(self.limit / 4)))
 
 
-def script_of_job(  # many parameters: each is a part of the script
-    name: str,
-    folder: Path,
-    command: Sequence[str],
-    resources: SlurmSettings,
-    *,
-    arguments: Sequence[str] | None = None,
-    setup: Sequence[str] | None = None,
-    array: str | None = None,
-    site: str = "",
-    max_restarts: int = 50,
-    about: Sequence[str] = (),
-) -> str:
+@dataclass(frozen=True)
+class JobScript:
     """The script of a job that executes one run, or one run of several in each task of an array.
 
     folder: the run's folder, or the folder of the logs of an array's tasks. command: the words that
     start this program. arguments: the arguments of `run` (default: config.yaml in the folder).
     setup: for arrays, shell lines that set `run` (the run folder) and `"$@"` (the arguments). site:
-    shell lines for modules and the network. about: comments at the top. Raises UserError if Slurm
-    cannot write a log below the folder."""
-    flags = [
-        f"--job-name={name}",
-        *resources.flags(),
-        *([f"--array={array}"] if array else []),
-        f"--output={_log_of_job(folder, array is not None)}",
-        "--open-mode=append",
-        "--requeue",
-    ]
-    # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two --signal
-    # flags.
-    warned = re.search(r"(^|\s)--signal( |=|$)", resources.sbatch or "")
-    warning = [
-        "# The warning: Slurm signals this script this many seconds before the time limit.",
-        f"#SBATCH --signal=B:USR2@{resources.lead}",
-    ]
-    lines = [
-        "#!/bin/bash",
-        *(f"# {line}" for line in about),
-        "",
-        *(f"#SBATCH {flag}" for flag in map(_quoted, flags)),
-        *([] if warned else warning),
-        *([f"#SBATCH {resources.sbatch}"] if resources.sbatch else []),
-        "",
-        *shared_lines("begin").splitlines(),
-        "",
-        "# ---- your site " + 91 * "-",
-        *(site.strip().splitlines() or ["# module load ..."]),
-        "# " + 106 * "-",
-        "",
-        f"max_restarts={max_restarts}",
-        f"simulator=({shlex.join(command)})",
-        *(_setup_of_run(folder, arguments) if setup is None else setup),
-        "",
-    ]
-    return "\n".join(lines) + "\n" + shared_lines("end")
+    shell lines for modules and the network. about: comments at the top."""
+
+    name: str
+    folder: Path
+    command: Sequence[str]
+    resources: SlurmSettings
+    _: KW_ONLY
+    arguments: Sequence[str] | None = None
+    setup: Sequence[str] | None = None
+    array: str | None = None
+    site: str = ""
+    max_restarts: int = 50
+    about: Sequence[str] = ()
+
+    def text(self) -> str:
+        """Raises UserError if Slurm cannot write a log below the folder."""
+        lines = [
+            "#!/bin/bash",
+            *(f"# {line}" for line in self.about),
+            "",
+            *self._flags(),
+            "",
+            *shared_lines("begin").splitlines(),
+            "",
+            "# ---- your site " + 91 * "-",
+            *(self.site.strip().splitlines() or ["# module load ..."]),
+            "# " + 106 * "-",
+            "",
+            f"max_restarts={self.max_restarts}",
+            f"simulator=({shlex.join(self.command)})",
+            *(_setup_of_run(self.folder, self.arguments) if self.setup is None else self.setup),
+            "",
+        ]
+        return "\n".join(lines) + "\n" + shared_lines("end")
+
+    def _flags(self) -> list[str]:
+        """The comments with the flags of sbatch."""
+        resources = self.resources
+        flags = [
+            f"--job-name={self.name}",
+            *resources.flags(),
+            *([f"--array={self.array}"] if self.array else []),
+            f"--output={_log_of_job(self.folder, self.array is not None)}",
+            "--open-mode=append",
+            "--requeue",
+        ]
+        lines = [f"#SBATCH {_quoted(flag)}" for flag in flags]
+        # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two
+        # --signal flags.
+        if not re.search(r"(^|\s)--signal( |=|$)", resources.sbatch or ""):
+            lines += [
+                "# The warning: Slurm signals this script this many seconds before the time limit.",
+                f"#SBATCH --signal=B:USR2@{resources.lead}",
+            ]
+        return [*lines, f"#SBATCH {resources.sbatch}"] if resources.sbatch else lines
 
 
 def _log_of_job(folder: Path, is_array: bool) -> Path:
@@ -162,7 +170,7 @@ def _log_of_job(folder: Path, is_array: bool) -> Path:
         bad = "contains a backslash, a line break or another character that sbatch does not accept in a path"
         raise UserError(f"output.directory: {str(folder)!r} {bad}; give another name with --output")
     name = "slurm-%A_%a.out" if is_array else "slurm-%j.out"
-    # In the flag `--output` sbatch replaces patterns such as `%j`.
+    # sbatch replaces patterns such as `%j` in the flag `--output`.
     return Path(str(folder).replace("%", "%%")) / "logs" / name
 
 

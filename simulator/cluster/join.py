@@ -15,13 +15,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 
 from simulator.cluster import failure, meeting, rendezvous
 from simulator.cluster.allocation import SECRET, Allocation
-from simulator.cluster.meeting import NO_RECORD, Record
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 
@@ -32,69 +32,67 @@ _BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
 def join(
-    allocation: Allocation,
-    local_ids: list[int] | None,
-    folder: Path | None,
-    seconds: float,
-    say: Callable[[str], None],
-    transport: str = "gloo",
-    record: Record = NO_RECORD,
+    attendee: meeting.Attendee, local_ids: list[int] | None, folder: Path | None
 ) -> rendezvous.Claim | None:
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
-    folder: the shared folder in which the processes of a step find process 0.
-    seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
-    say: called with a line from time to time while processes are missing.
-    transport: how this process will exchange arrays, which must be the same for all.
-    record: names and values that all processes must share (`meeting`).
+    attendee: this process; it waits longer for more than 512 processes (`meeting.patience`). folder:
+    the shared folder in which the processes of a step find process 0.
 
     Raises UserError if the port is in use or the processes differ, NotAllCame if processes do not
     come, RunFailure if JAX fails."""
-    mistake = record.get(meeting.REFUSED)
-    wait = meeting.BRIEF if mistake else meeting.patience(seconds, allocation.num_processes)
-    _allow_connections(allocation.num_processes)
+    allocation = attendee.allocation
+    processes = allocation.num_processes
+    mistake = attendee.record.get(meeting.REFUSED)
+    wait = meeting.BRIEF if mistake else meeting.patience(attendee.seconds, processes)
+    attendee = replace(attendee, seconds=wait)
+    _allow_connections(processes)
 
     def initialize(address: str) -> None:
-        _initialize(
-            allocation, local_ids, address, meeting.patience(CONNECTION, allocation.num_processes)
-        )
+        _initialize(allocation, local_ids, address, meeting.patience(CONNECTION, processes))
 
     name, secret, shared = _meeting_place(allocation, folder)
     if allocation.process_id > 0:
         find = _place_of_first(allocation, name, secret, shared)
         with _mistaken(mistake):
-            address = meeting.attend(find, allocation, wait, say, transport, record)
+            address = meeting.attend(find, attendee)
         initialize(address)
         return None
 
     def guests(server: socket.socket, address: str) -> meeting.Guests:
         with _mistaken(mistake), _published(shared, name, Place(address, secret)):
-            return meeting.await_all(server, allocation, secret, wait, say, transport, record)
+            return meeting.await_all(server, attendee, secret)
 
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
         try:
-            server = meeting.open_server(_interface(host), port, allocation.num_processes)
+            server = meeting.open_server(_interface(host), port, processes)
         except OSError as error:
-            what = f"port {port} of this host is in use or not allowed ({error.strerror})"
-            raise UserError(f"{what}: choose another for --coordinator") from None
+            taken = f"port {port} of this host is in use or not allowed ({error.strerror})"
+            raise UserError(f"{taken}: choose another for --coordinator") from None
         # Possibly no other port is open between the hosts: JAX's service takes this port when all
         # processes have met.
         return _serve(guests(server, allocation.coordinator), host, initialize, port)
-    if allocation.port is None:
-        raise AssertionError("several processes need a coordinator or a Slurm step")
     host = _own_name(allocation)
-    claim = None
-    if shared is not None and _has_own_port(allocation):
-        with contextlib.suppress(RunFailure):  # there processes with another folder look, too
-            claim = rendezvous.claim_port([allocation.port])
-    if claim is None:
-        claim = rendezvous.claim_port() if shared else rendezvous.claim_port([allocation.port])
+    claim = _claimed_port(allocation, shared)
     try:
-        server = meeting.open_server("", claim.port, allocation.num_processes)
+        server = meeting.open_server("", claim.port, processes)
         return _serve(guests(server, f"{host}:{claim.port}"), host, initialize)
     finally:
         claim.release()
+
+
+def _claimed_port(allocation: Allocation, shared: Path | None) -> rendezvous.Claim:
+    """The port at which process 0 listens: that of the step's name if the others look for it there,
+    else any, if they read it in the folder `shared`."""
+    if allocation.port is None:
+        raise AssertionError("several processes need a coordinator or a Slurm step")
+    if shared is None:
+        return rendezvous.claim_port([allocation.port])
+    if _has_own_port(allocation):
+        with contextlib.suppress(RunFailure):  # there processes with another folder look, too
+            return rendezvous.claim_port([allocation.port])
+    return rendezvous.claim_port()
 
 
 def _place_of_first(
@@ -127,7 +125,7 @@ def _has_own_port(allocation: Allocation) -> bool:
 
 @contextlib.contextmanager
 def _mistaken(mistake: str | None) -> Iterator[None]:
-    """Around a meeting: of a process that refuses the run, every failure to meet is that mistake."""
+    """Turns every failure to meet of a process that refuses the run into its mistake."""
     try:
         yield
     except RunFailure:
@@ -172,8 +170,8 @@ def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
         # The run may still be refused, so folders that were made are removed while they are empty.
         # Another step may still use them.
         with contextlib.suppress(OSError):
-            for made in (folder, *missing):
-                made.rmdir()
+            for path in (folder, *missing):
+                path.rmdir()
 
 
 def _serve(

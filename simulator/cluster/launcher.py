@@ -44,6 +44,13 @@ def launch(
     these lines. The caller must have validated the input, because this function starts processes at
     once."""
     claim = claim_port(host="127.0.0.1")
+    shared = dict(os.environ if environ is None else environ) | {
+        allocation.COORDINATOR: f"127.0.0.1:{claim.port}",
+        allocation.NUM_PROCESSES: str(n),
+        allocation.LOCAL_PROCESSES: str(n),
+        allocation.LAUNCHER: str(os.getpid()),
+        allocation.SECRET: secrets.token_hex(16),
+    }
     children: list[_Child] = []
 
     def send(number: int) -> None:
@@ -53,21 +60,11 @@ def launch(
                     os.kill(child.process.pid, number)
 
     began = time.time()
-    secret = secrets.token_hex(16)
     try:
         with Forwarding(send):
             for process in range(n):
-                env = dict(os.environ if environ is None else environ)
-                env |= {
-                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}",
-                    allocation.NUM_PROCESSES: str(n),
-                    allocation.PROCESS_ID: str(process),
-                    allocation.LOCAL_RANK: str(process),
-                    allocation.LOCAL_PROCESSES: str(n),
-                    allocation.LAUNCHER: str(os.getpid()),
-                    allocation.SECRET: secret,
-                }
-                children.append(_Child.start(process, command, env))
+                rank = dict.fromkeys((allocation.PROCESS_ID, allocation.LOCAL_RANK), str(process))
+                children.append(_Child.start(process, command, shared | rank))
             failed = _first_failure(children)
             if failed is None:
                 return 3 if any(child.process.returncode == 3 for child in children) else 0

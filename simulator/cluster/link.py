@@ -1,27 +1,15 @@
-"""Latency and bandwidth between two processes, over the transport that a run would use.
+"""Latency and bandwidth between two processes, over the transport that a run would use."""
 
-`python -m simulator.cluster.link FOLDER` measures gloo, in processes of its own, because JAX has
-one transport in a process; `beside` starts it."""
-
-import json
-import os
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from simulator.cluster import discover
-from simulator.cluster.allocation import COORDINATOR, Allocation
-from simulator.cluster.failure import contained
-from simulator.cluster.mpi import LIBRARY
-from simulator.cluster.start import Cluster, start
+from simulator.cluster.start import Cluster
 
 _LARGE = 4 << 20  # bytes
 _TIMES = {8: 200, _LARGE: 10}
@@ -63,48 +51,3 @@ def _seconds(cluster: Cluster, size: int, times: int) -> float:
         jax.block_until_ready(exchanges())
         best = min(best, time.perf_counter() - began)
     return best / times
-
-
-def mpi_offered() -> bool:
-    """Whether this process may use MPI, so that gloo is something to compare with."""
-    return bool(os.environ.get(LIBRARY))
-
-
-def beside(allocation: Allocation, folder: Path | None) -> Link | None:
-    """The link over gloo, measured by a process beside each process; None on all processes but the
-    first, or if it fails. All processes call this, before they meet."""
-    environ = {name: text for name, text in os.environ.items() if name != LIBRARY}
-    if allocation.coordinator is not None:
-        environ[COORDINATOR] = allocation.coordinator
-    folders = [] if folder is None else [str(folder)]
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator.cluster.link", *folders],
-        env=environ,
-        capture_output=True,
-        text=True,
-    )
-    lines = done.stdout.splitlines()
-    return Link(**json.loads(lines[-1])) if done.returncode == 0 and lines else None
-
-
-def _main() -> int:
-    allocation = discover(os.environ)
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    with contained(allocation):
-        cluster = start(
-            allocation,
-            platform="cpu",
-            count=allocation.num_processes,
-            folder=folder,
-            transport="gloo",
-            report=lambda line: None,
-        )
-        link = measured_link(cluster)
-        if cluster.is_first:
-            print(json.dumps(asdict(link)))
-        cluster.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

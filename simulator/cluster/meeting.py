@@ -27,9 +27,8 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from os import getpid
-from types import MappingProxyType
 from typing import Any
 
 from simulator.cluster.allocation import SECRET, Allocation
@@ -56,7 +55,6 @@ _HELLO = {
     "record": str,
 }
 Record = Mapping[str, str]
-NO_RECORD: Record = MappingProxyType({})
 REFUSED = "refused"
 """In a record: the mistake for which a process refuses the run."""
 UNREAD = "inputs"
@@ -68,6 +66,21 @@ BRIEF = 10.0
 """Seconds for which the other processes may come after a mistake or a difference is known."""
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Attendee:
+    """A process that meets the others of its run.
+
+    seconds: how long it waits for them. say: called with a line from time to time while processes
+    are missing. transport: how it will exchange arrays. record: names and values. The last two must
+    be the same for all processes."""
+
+    allocation: Allocation
+    seconds: float
+    say: Say
+    transport: str = "gloo"
+    record: Record = field(default_factory=dict)
 
 
 class NotAllCame(RunFailure):
@@ -123,24 +136,21 @@ def open_server(address: str, port: int, processes: int) -> socket.socket:
 class Guests:
     """The processes that have connected to process 0, and their connections."""
 
-    def __init__(
-        self, allocation: Allocation, secret: str, say: Say, transport: str, record: Record
-    ) -> None:
-        self._record = record
-        self._checksum = checksum_of(record)
+    def __init__(self, first: Attendee, secret: str) -> None:
+        allocation = first.allocation
+        self._first = first
+        self._checksum = checksum_of(first.record)
         self._differing: dict[socket.socket, bytes] = {}
-        """Connections of processes with another record, and what they have said about it."""
+        """Connections of processes with another record, and their answers about it."""
         self._allocation = allocation
-        self._transport = transport
         self._hosts = allocation.hosts
         self._secret = secret
-        self._say = say
         self._refused = 0
         if allocation.local_processes == allocation.num_processes:
             self._hosts = (allocation.host or socket.gethostname(),) * allocation.num_processes
         self._here: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
         self.unread: dict[socket.socket, bytes] = {}
-        """Connections that have not identified themselves, and what they have sent so far."""
+        """Connections that have not identified themselves, and the bytes that they have sent."""
 
     @property
     def missing(self) -> list[int]:
@@ -207,35 +217,38 @@ class Guests:
                 )
                 self._refuse(connection, stranger)
             if hello is not None:
-                _send(connection, {"other": self._record.get(FOLDER, "")})
+                _send(connection, {"other": self._first.record.get(FOLDER, "")})
+            connection.close()
+            return
+        if problem := self._misfit(hello):
+            _send(connection, {"refused": problem})
             connection.close()
             return
         process = hello["process"]
+        self._here[process] = connection, hello
+        if hello["record"] != self._checksum:
+            self._differing[connection] = b""
+            _send(connection, {"record": dict(self._first.record)})
+        if self._hosts and self._hosts[process] != hello["node"]:
+            self._hosts = ()  # the processes are placed in another order, so their hosts are unknown
+
+    def _misfit(self, hello: dict[str, Any]) -> str:
+        """The reason why a process cannot take part; empty if it can."""
+        process = hello["process"]
         number = self._allocation.num_processes
-        node = hello["node"]
+        transport = self._first.transport
         name = f"{hello['host']}, pid {hello['pid']}"
         if hello["processes"] != number or process not in range(1, number):
             wrong = f"process {process} of {hello['processes']} joined a run of {number} processes"
-            answer = f"{wrong}: --num-processes and --process-id do not fit"
-        elif process in self._here:
+            return f"{wrong}: --num-processes and --process-id do not fit"
+        if process in self._here:
             first = self._here[process][1]
             pair = f"({first['host']}, pid {first['pid']}), this is another one ({name})"
-            answer = f"process {process} is here already {pair}: every process needs its own --process-id"
-        elif hello["transport"] != self._transport:
-            both = (
-                f"process 0 sends by {self._transport}, this one ({name}) by {hello['transport']}"
-            )
-            answer = f"{both}: is the MPI library on both hosts? run.transport: gloo needs none"
-        else:
-            self._here[process] = connection, hello
-            if hello["record"] != self._checksum:
-                self._differing[connection] = b""
-                _send(connection, {"record": dict(self._record)})
-            if self._hosts and self._hosts[process] != node:
-                self._hosts = ()  # the processes are placed in another order, so their hosts are unknown
-            return
-        _send(connection, {"refused": answer})
-        connection.close()
+            return f"process {process} is here already {pair}: every process needs its own --process-id"
+        if hello["transport"] != transport:
+            both = f"process 0 sends by {transport}, this one ({name}) by {hello['transport']}"
+            return f"{both}: is the MPI library on both hosts? run.transport: gloo needs none"
+        return ""
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
         """Prints a line about a refused connection, unless a few such lines have been printed."""
@@ -244,7 +257,7 @@ class Guests:
             return
         with contextlib.suppress(OSError):
             last = "; further ones are not reported" if self._refused == _MOST_REFUSALS else ""
-            self._say(
+            self._first.say(
                 f"warning: refused a connection from {connection.getpeername()[0]}: {why}{last}"
             )
 
@@ -284,7 +297,7 @@ def _bytes(secret: str) -> bytes:
 def _listen(
     selector: selectors.BaseSelector, server: socket.socket, guests: Guests, seconds: float
 ) -> None:
-    """Take what comes within `seconds`: new connections and messages."""
+    """Takes new connections and messages for `seconds`."""
     for key, _ in selector.select(seconds):
         if key.fileobj is server:
             if (connection := guests.open(server)) is not None:
@@ -293,50 +306,25 @@ def _listen(
             selector.unregister(key.fileobj)
 
 
-def await_all(
-    server: socket.socket,
-    allocation: Allocation,
-    secret: str,
-    seconds: float,
-    say: Say,
-    transport: str = "gloo",
-    record: Record = NO_RECORD,
-) -> Guests:
+def await_all(server: socket.socket, first: Attendee, secret: str) -> Guests:
     """Called by process 0: waits for all other processes, which know `secret`, and returns their
     connections. Closes the server.
 
-    say: called with a line from time to time while processes are missing. transport: a process with
-    another transport is refused. Raises NotAllCame after `seconds`, UserError on all processes if
-    one has another `record`, or if all of them refuse the run."""
-    guests = Guests(allocation, secret, say, transport, record)
-    clock = _Lines(seconds)
+    Raises NotAllCame after `first.seconds`, UserError on all processes if one has another record or
+    if all of them refuse the run; a process with another transport is refused."""
+    guests = Guests(first, secret)
+    clock = _Lines(first.seconds)
     began = time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
             server.setblocking(False)
             selector.register(server, selectors.EVENT_READ)
-            while (missing := guests.missing) or guests.awaited:
-                if guests.difference:
-                    clock.shorten(BRIEF)
-                    if clock.over:
-                        break
-                absent = f"{len(missing)} of {allocation.num_processes} processes"
-                if clock.over:
-                    within = f"did not come within {_duration(seconds)} (run.rendezvous)"
-                    raise NotAllCame(f"{absent} {within}: {guests.named(missing)}", speaks=True)
-                if clock.due():
-                    line = f"waiting for {absent}, {_duration(clock.left)} left: {guests.named(missing)}"
-                    say(line)
-                    guests.tell(waiting=line)
+            while _awaits(guests, first, clock):
                 _listen(selector, server, guests, clock.until_next)
-        if line := guests.difference or record.get(REFUSED):
+        if line := guests.difference or first.record.get(REFUSED):
             raise UserError(*line.split("\n"))
-    except NotAllCame as error:
-        guests.tell(over=str(error))
-        guests.close()
-        raise
-    except UserError as error:
-        guests.tell(refused=str(error))
+    except (NotAllCame, UserError) as error:
+        guests.tell(**{"over" if isinstance(error, NotAllCame) else "refused": str(error)})
         guests.close()
         raise
     finally:
@@ -344,31 +332,46 @@ def await_all(
             stranger.close()
         guests.unread.clear()
     if clock.spoke:
-        say(
-            f"all {allocation.num_processes} processes are here after {time.monotonic() - began:.0f} s"
-        )
+        number = first.allocation.num_processes
+        first.say(f"all {number} processes are here after {time.monotonic() - began:.0f} s")
     return guests
 
 
-def attend(
-    find: Callable[[], Place | None],
-    allocation: Allocation,
-    seconds: float,
-    say: Say,
-    transport: str = "gloo",
-    record: Record = NO_RECORD,
-) -> str:
+def _awaits(guests: Guests, first: Attendee, clock: "_Lines") -> bool:
+    """Whether process 0 has to wait longer, which it says from time to time. Raises NotAllCame when
+    the time is over."""
+    missing = guests.missing
+    if not missing and not guests.awaited:
+        return False
+    if guests.difference:
+        clock.shorten(BRIEF)
+        if clock.over:
+            return False
+    absent = f"{len(missing)} of {first.allocation.num_processes} processes"
+    if clock.over:
+        within = f"did not come within {_duration(first.seconds)} (run.rendezvous)"
+        raise NotAllCame(f"{absent} {within}: {guests.named(missing)}", speaks=True)
+    if clock.due():
+        line = f"waiting for {absent}, {_duration(clock.left)} left: {guests.named(missing)}"
+        first.say(line)
+        guests.tell(waiting=line)
+    return True
+
+
+def attend(find: Callable[[], Place | None], attendee: Attendee) -> str:
     """Called by every other process: connects to process 0 and waits until all have connected;
     returns the address of JAX's service.
 
-    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but
-    called only if this process prints elsewhere than process 0.
+    find: returns the place of process 0, or None while it is unknown. `attendee.say` is called only
+    if this process prints elsewhere than process 0.
 
-    Raises NotAllCame if process 0 gives up or is out of reach for `seconds`, UserError if it
+    Raises NotAllCame if process 0 gives up or is out of reach for `attendee.seconds`, UserError if it
     refuses this process or the run."""
-    clock = _Lines(seconds)
+    allocation = attendee.allocation
+    clock = _Lines(attendee.seconds)
     problem = ""
     first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
+    silent = replace(attendee, say=lambda line: None)
     # a terminal of its own
     alone = allocation.source == "explicit" and allocation.local_processes == 1
     speaks = (
@@ -377,8 +380,7 @@ def attend(
     while True:
         if place := find():
             try:
-                quiet = say if alone else lambda line: None
-                if port := _come(place, allocation, transport, quiet, record):
+                if port := _come(place, attendee if alone else silent):
                     return f"{place.address.rpartition(':')[0]}:{port}"
                 problem = f"it closed the connection to {place.address}"
             except Other:  # the file of an earlier start, perhaps
@@ -390,14 +392,14 @@ def attend(
                 problem
                 or "it published no address: it did not start, or the run folder is not shared"
             )
-            late = f"{first} did not come within {_duration(seconds)} (run.rendezvous): {why}"
+            late = (
+                f"{first} did not come within {_duration(attendee.seconds)} (run.rendezvous): {why}"
+            )
             raise NotAllCame(late, speaks=speaks or allocation.local_rank == 0)
         if clock.due() and speaks:
-            say(
-                f"waiting for {first}, {_duration(clock.left)} left"
-                + (f" ({problem})" if problem else "")
-            )
-        time.sleep(min(0.1, seconds / 20))
+            because = f" ({problem})" if problem else ""
+            attendee.say(f"waiting for {first}, {_duration(clock.left)} left{because}")
+        time.sleep(min(0.1, attendee.seconds / 20))
 
 
 class Other(Exception):
@@ -407,7 +409,7 @@ class Other(Exception):
 def folder_at(address: str, allocation: Allocation) -> str | None:
     """The run folder of the process 0 that listens at `address`; None if nobody tells it."""
     try:
-        _come(Place(address, ""), allocation, "", lambda line: None, NO_RECORD, 2.0)
+        _come(Place(address, ""), Attendee(allocation, 2.0, lambda line: None, ""), timeout=2.0)
     except Other as other:
         return str(other) or None
     except (OSError, UserError, NotAllCame):
@@ -415,20 +417,14 @@ def folder_at(address: str, allocation: Allocation) -> str | None:
     return None
 
 
-def _come(
-    place: Place,
-    allocation: Allocation,
-    transport: str,
-    say: Say,
-    record: Record,
-    timeout: float | None = None,
-) -> int | None:
+def _come(place: Place, attendee: Attendee, timeout: float | None = None) -> int | None:
     """Waits for the answer of process 0: the port of JAX's service; None if the connection ends
     before the answer."""
     host, _, port = place.address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
         connection.settimeout(timeout)
         _keep_alive(connection)
+        allocation = attendee.allocation
         hello = {
             "secret": place.secret,
             "process": allocation.process_id,
@@ -436,8 +432,8 @@ def _come(
             "node": allocation.host or socket.gethostname(),
             "host": socket.gethostname(),
             "pid": getpid(),
-            "transport": transport,
-            "record": checksum_of(record),
+            "transport": attendee.transport,
+            "record": checksum_of(attendee.record),
         }
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:
@@ -447,13 +443,13 @@ def _come(
                         case {"go": int(service)}:
                             return service
                         case {"waiting": str(text)}:
-                            say(text)
+                            attendee.say(text)
                         case {"refused": str(text)}:
                             raise UserError(*text.split("\n"))
                         case {"other": str(folder)}:
                             raise Other(folder)
                         case {"record": dict(first)}:
-                            line = difference(first, record, allocation.process_id)
+                            line = difference(first, attendee.record, allocation.process_id)
                             connection.sendall(json.dumps({"difference": line}).encode() + b"\n")
                         case {"over": str(text)}:
                             connection.settimeout(5)

@@ -107,7 +107,7 @@ def largest_array() -> int:
 
 
 class NodeShape(NamedTuple):
-    """What the smallest node of a partition has."""
+    """The smallest node of a partition."""
 
     cores: int
     """CPUs that Slurm gives to tasks."""

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -168,6 +167,21 @@ def to_stderr(line: str) -> None:
     print(f"simulator: {line}", file=sys.stderr, flush=True)
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """How the processes of a run find and connect one another.
+
+    folder: the shared run folder, created if missing, in which the processes of a step find each
+    other. wait: seconds for which they wait for one another (`run.rendezvous`; see
+    `meeting.patience`). transport: `run.transport`. record: names and values that all processes
+    must share."""
+
+    folder: Path | None = None
+    wait: float = meeting.DEFAULT
+    transport: mpi.Requested = "auto"
+    record: meeting.Record = field(default_factory=dict)
+
+
 def start(
     allocation: Allocation,
     *,
@@ -175,21 +189,15 @@ def start(
     count: int | Literal["auto"] = "auto",
     threads: Threads = "auto",
     members: int = 1,
-    folder: Path | None = None,
-    wait: float = meeting.DEFAULT,
-    transport: mpi.Requested = "auto",
-    record: Mapping[str, str] = MappingProxyType({}),
+    meet: Meeting = Meeting(),
     report: Report = to_stderr,
 ) -> Cluster:
     """Starts JAX according to the allocation and returns the cluster.
 
     count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the
     CPU one device per process, or per member of an ensemble. threads: of each device of a
-    processor (see `threads_of`). folder: the shared run folder, created if missing, in which the
-    processes of a step find each other. wait: seconds for which the processes wait for one another
-    (`run.rendezvous`; see `meeting.patience`). transport: `run.transport`. record: names and values
-    that all processes must share. report: called with each
-    warning, on process 0 or on the process that the warning concerns.
+    processor (see `threads_of`). report: called with each warning, on process 0 or on the process
+    that the warning concerns.
 
     Raises UserError for problems that the user can cure, RunFailure if the processes cannot be
     connected. This function also makes the settings of JAX on which all parts rely (double
@@ -207,34 +215,43 @@ def start(
     changes = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
     if chosen == "cpu" and count == "auto" and (forced := _forced()) is not None:
         count = allocation.num_processes * forced
-    carrier = _transport(transport, chosen, allocation, count, report)
+    carrier = _transport(meet.transport, chosen, allocation, count, report)
     _configure(chosen, carrier)
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
-        claim = join(allocation, local_ids, folder, wait, to_stderr, carrier.name, record)
+        attendee = meeting.Attendee(allocation, meet.wait, to_stderr, carrier.name, meet.record)
+        claim = join(attendee, local_ids, meet.folder)
     each = _per_process(allocation, count)  # after joining, so that all processes refuse together
-    if chosen == "gpu" and threads != "auto":
-        raise UserError(
-            f"devices.threads: {threads} is for processors, but this run uses GPUs; leave the key out, "
-            "or set devices.platform: cpu"
-        )
     if chosen == "cpu":
         each = each or max(members // allocation.num_processes, 1)
         of_device, present = _processors(allocation, each, count, threads)
     else:
-        of_device = 1
-        present = _present(gpu_vendor())
+        of_device, present = _gpus(threads)
     if carrier.name == "mpi":
         mpi.check_world(Path(os.environ[mpi.LIBRARY]), allocation.num_processes)
     used = _select(allocation, present, each, chosen, report)
-    cluster = Cluster(allocation, chosen, used, changes, of_device, carrier, claim)
-    if cluster.num_processes > 1:
-        with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
-            cluster.barrier("start")
-            _touch_all(used)
-            # All processes run one program, which is compiled for a number of threads.
-            cluster = replace(cluster, threads=min(cluster.gather(of_device)))
-    return cluster
+    return _connected(Cluster(allocation, chosen, used, changes, of_device, carrier, claim))
+
+
+def _connected(cluster: Cluster) -> Cluster:
+    """The cluster, whose processes and devices are connected."""
+    if cluster.num_processes == 1:
+        return cluster
+    with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
+        cluster.barrier("start")
+        _touch_all(cluster.devices)
+        # All processes run one program, which is compiled for a number of threads.
+        return replace(cluster, threads=min(cluster.gather(cluster.threads)))
+
+
+def _gpus(threads: Threads) -> tuple[int, list[Device]]:
+    """The threads of each GPU, and all GPUs."""
+    if threads != "auto":
+        raise UserError(
+            f"devices.threads: {threads} is for processors, but this run uses GPUs; leave the key out, "
+            "or set devices.platform: cpu"
+        )
+    return 1, _present(gpu_vendor())
 
 
 def _processors(
@@ -281,10 +298,9 @@ def _touch_all(devices: Sequence[Device]) -> None:
     mesh = make_mesh(devices, (len(devices),), ("device",))
     sharded = NamedSharding(mesh, PartitionSpec("device"))
     replicated = NamedSharding(mesh, PartitionSpec())
-    total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
-    if (result := int(jax.jit(jnp.sum, out_shardings=replicated)(total))) != sum(
-        range(len(devices))
-    ):
+    numbers = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
+    result = int(jax.jit(jnp.sum, out_shardings=replicated)(numbers))
+    if result != sum(range(len(devices))):
         raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {result}")
 
 

@@ -169,7 +169,7 @@ def _places(document: Document, name: str) -> dict[KeyPath, str]:
 
 
 def _context(name: str, check_files: bool = True) -> dict[str, Any]:
-    """What validators are told of the file `name`."""
+    """The facts about the file `name` that validators use."""
     folder = os.path.dirname(os.path.abspath(name))
     return {"folder": folder, "check_files": check_files, "name": usable_stem(name)}
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Self, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, Union, cast
 
 from pydantic import (
     AfterValidator,
@@ -45,6 +45,9 @@ from simulator.errors import UserError, shown
 from simulator.measure import KINDS, requested
 from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
+
+if TYPE_CHECKING:
+    from simulator.physics.models import Equation
 
 
 class Registries(NamedTuple):
@@ -292,9 +295,9 @@ class RunConfig(Shown, Settings):
             raise self.error(f"{block}.{key}" if block else key, message) from error
 
 
-def force_name(settings: Any) -> str:
+def force_name(settings: Settings) -> str:
     """The name of a force: that of its settings, else its kind."""
-    return getattr(settings, "name", None) or settings.kind
+    return getattr(settings, "name", None) or getattr(settings, "kind")  # noqa: B009
 
 
 def _block_or_list(block: Any) -> Any:
@@ -311,32 +314,46 @@ def _choice(parts: Mapping[str, Any]) -> Any:
     return Annotated[Union[classes], Field(discriminator="kind")]  # noqa: UP007 - from a list
 
 
-def _fitting(registries: Registries) -> dict[str, Any]:
-    """Validators for the keys outside of its block that a model restricts: the integrator (one of
+class _Fitting:
+    """Validates the keys outside of its block that a model restricts: the integrator (one of
     `integrators`, else any integrator that matches `split`) and the dealiasing (one of `dealias`);
     the first possible value is the default. Integrator and dealiasing together limit `time.cfl` and
     its default."""
 
-    def integrators(model: Any) -> Sequence[str]:
-        return (
-            list(registries.integrators) if model.open else _solvers(model, registries.integrators)
-        )
+    def __init__(self, registries: Registries) -> None:
+        self._registries = registries
+        self._integrators = registries.integrators
 
-    def defaults(cls: Any, data: Any) -> Any:
-        model = data.get("model") if isinstance(data, dict) else None
+    def validators(self) -> dict[str, Any]:
+        def defaults(cls: type[RunConfig], data: object) -> object:
+            return self._with_defaults(data) if isinstance(data, dict) else data
+
+        def check(config: RunConfig) -> RunConfig:
+            return self._check(config)
+
+        return {
+            "fitting_defaults": cast(Any, model_validator(mode="before"))(classmethod(defaults)),
+            "fitting_check": cast(Any, model_validator(mode="after")(check)),
+        }
+
+    def _solvers(self, model: "type[Equation]") -> Sequence[str]:
+        return list(self._integrators) if model.open else _solvers(model, self._integrators)
+
+    def _with_defaults(self, data: dict[str, Any]) -> dict[str, Any]:
+        model = data.get("model")
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
         wanted: dict[str, dict[str, Any]] = {}
-        if (part := registries.models.get(kind)) is not None:
-            data = registries.in_time(data, "cosmology" in part.Settings.model_fields)
-            wanted |= {"time": {"integrator": integrators(part)[0]}} if part.split else {}
+        if (part := self._registries.models.get(kind)) is not None:
+            data = self._registries.in_time(data, "cosmology" in part.Settings.model_fields)
+            wanted |= {"time": {"integrator": self._solvers(part)[0]}} if part.split else {}
             wanted |= {"grid": {"dealias": part.dealias[0]}} if part.dealias else {}
         for block, values in wanted.items():
             current = data.get(block, {})
             if isinstance(current, dict):
                 data = {**data, block: {**values, **current}}
-        return with_cfl(data) if isinstance(data, dict) else data
+        return self._with_cfl(data)
 
-    def with_cfl(data: dict[str, Any]) -> dict[str, Any]:
+    def _with_cfl(self, data: dict[str, Any]) -> dict[str, Any]:
         """`data` with the default of `time.cfl` lowered to the limit of integrator and
         dealiasing."""
         time = data.get("time")
@@ -347,28 +364,19 @@ def _fitting(registries: Registries) -> dict[str, Any]:
             return data
         integrator = time.get("integrator", TimeSettings.model_fields["integrator"].default)
         dealias = grid.get("dealias", GridSettings.model_fields["dealias"].default)
-        limit = getattr(registries.integrators.get(str(integrator)), "max_cfl", {}).get(
-            str(dealias)
-        )
-        if limit is None or limit >= USUAL_CFL:
-            return data
-        return {**data, "time": {**time, "cfl": limit}}
+        limits = getattr(self._integrators.get(str(integrator)), "max_cfl", {})
+        limit = limits.get(str(dealias), USUAL_CFL)
+        return data if limit >= USUAL_CFL else {**data, "time": {**time, "cfl": limit}}
 
-    def check(self: RunConfig) -> RunConfig:
-        model = registries.models[self.model.kind]
-        if misfit := _misfit(
-            self, self.model.kind, model, integrators(model), registries.integrators
-        ):
+    def _check(self, config: RunConfig) -> RunConfig:
+        kind = config.model.kind
+        model = self._registries.models[kind]
+        if misfit := _misfit(config, kind, model, self._solvers(model), self._integrators):
             raise wrong(*misfit)
-        return self
-
-    return {
-        "fitting_defaults": cast(Any, model_validator(mode="before"))(classmethod(defaults)),
-        "fitting_check": cast(Any, model_validator(mode="after")(check)),
-    }
+        return config
 
 
-def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
+def _solvers(model: "Equation | type[Equation]", integrators: Mapping[str, Any]) -> Sequence[str]:
     """The integrators that solve `model`, the default first."""
     return model.integrators or [
         n for n, c in integrators.items() if c.split == model.split and not c.growing
@@ -376,7 +384,11 @@ def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _misfit(
-    config: RunConfig, name: str, model: Any, known: Sequence[str], integrators: Mapping[str, Any]
+    config: RunConfig,
+    name: str,
+    model: "Equation | type[Equation]",
+    known: Sequence[str],
+    integrators: Mapping[str, Any],
 ) -> tuple[str, str] | None:
     """The key whose value does not fit the model `name`, and the message; None if all keys fit. The
     integrators `known` solve the model."""
@@ -407,7 +419,7 @@ def _misfit(
     return None
 
 
-def check_fitting(config: RunConfig, model: Any) -> None:
+def check_fitting(config: RunConfig, model: "Equation") -> None:
     """Raises UserError if integrator, forcing or dealiasing do not fit the model of a user's file,
     which was not known when the configuration was read."""
     integrators = registered().integrators
@@ -436,7 +448,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         "RunConfig",
         __base__=with_blocks(RunConfig, "run"),
         __doc__=RunConfig.__doc__,
-        __validators__=_fitting(registries),
+        __validators__=_Fitting(registries).validators(),
         model=(_choice(registries.models), ...),
         initial=(_choice(registries.initials), ...),
         forcing=(cast(Any, _block_or_list(_choice(registries.forcings)) | None), None),

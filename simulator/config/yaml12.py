@@ -59,7 +59,7 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
         _Resolver.__init__(self)
         self.count = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.count += 1
         # Refuse during the scan, which takes a minute for a million values.
         if self.count > MOST_NODES:
@@ -99,13 +99,14 @@ def has(block: object, part: str | int) -> bool:
     return isinstance(block, list | tuple) and isinstance(part, int) and part < len(block)
 
 
-def value_at(data: Any, path: Path) -> Any:
+def value_at(data: object, path: Path) -> Any:
     """The value at `path`; None if `data` has no such path."""
+    value: Any = data
     for part in path:
-        if not has(data, part):
+        if not has(value, part):
             return None
-        data = data[part]
-    return data
+        value = value[part]
+    return value
 
 
 def parse_yaml(text: str, name: str) -> Document:

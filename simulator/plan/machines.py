@@ -22,12 +22,10 @@ from simulator.simulation.abstract_run import Platform, planned_threads, with_pl
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
 SOCKETS = 2
-"""Processors of a node."""
-START = 5e-6
-EXCHANGE_LATENCY = 20e-6
-"""Seconds from one kernel of a GPU to the next, an upper bound: launches that overlap with longer
-kernels leave 0.9e-6 (Gray, Getting Started with CUDA Graphs, NVIDIA 2019). Seconds of an all-to-all
-of short messages."""
+NETWORK = 25 * GB
+"""Processors of a node, and its bytes per second, if the table does not tell them."""
+CORE_RATE = 10 * GB
+"""Bytes per second that a core moves in transforms, and in blocks that stay in its cache (measured)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +43,9 @@ class Machine:
     """Bytes per second for transforms, and for arrays of a block's size, if these stay in a
     cache."""
     measured: bool = False  # Whether `bandwidth` is the rate of the run's own steps, measured here.
-    start: float = START  # Seconds from one kernel to the next.
-    exchange_latency: float = EXCHANGE_LATENCY
-    """Seconds of an all-to-all of short messages, without PEER_LATENCY for each participating
-    device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
     """XLA's description of the device, for compilation without such a device."""
-    threads: int = 1  # Of a processor's device: cores.
+    threads: int = 1  # Cores of a processor's device.
 
     def with_threads(self, threads: int) -> "Machine":
         """The same nodes with other devices: processors with this number of cores each."""
@@ -68,57 +62,34 @@ class Machine:
         )
 
 
-def _gpu(
-    name: str,
-    *,
-    memory: float,
-    bandwidth: float,
-    per_node: int,
-    link: float,
-    network: float,
-    source: str,
-    program: Mapping[str, Any] | None = None,
-) -> Machine:
-    # The driver offers other bytes than the name of the device says: 79 GiB of an H100 with 80 GB.
-    capacity = program["device_memory_size"] if program else memory * GB
-    return Machine(
-        name,
-        "gpu",
-        capacity,
-        bandwidth * GB,
-        per_node,
-        link * GB,
-        network * GB,
-        source,
-        program=program,
-    )
-
-
-def _processor(
-    name: str,
-    *,
-    cores: int,
-    memory: float,
-    bandwidth: float,
-    source: str,
-    sockets: int = SOCKETS,
-    network: float = 25.0,
-) -> Machine:
-    """A node of processors; a device is one of them. Transforms, and blocks that stay in a core's
-    cache, move 10 GB/s a core (measured on such cores)."""
-    each = bandwidth * GB / sockets
+def _described(name: str, about: Mapping[str, Any]) -> Machine:
+    """The device of a block of the table, with its peak rates."""
+    rates = ("memory", "bandwidth", "link", "network")
+    peaks = {rate: about[rate] * GB for rate in rates if rate in about}
+    source = about["source"]
+    if "cores" not in about:
+        program = about.get("program")
+        if program:
+            # The driver offers other bytes than the name of the device says: 79 GiB of an H100
+            # with 80 GB.
+            peaks["memory"] = program["device_memory_size"]
+        return Machine(
+            name, "gpu", per_node=about["per_node"], source=source, program=program, **peaks
+        )
+    sockets = about.get("sockets", SOCKETS)
+    cores = about["cores"] // sockets
+    bandwidth = peaks["bandwidth"] / sockets
     return Machine(
         name,
         "cpu",
-        memory * GB / sockets,
-        each,
-        sockets,
-        each / 2,
-        network * GB,
-        source,
-        cache=10 * GB * cores / sockets,
-        start=0.0,
-        threads=cores // sockets,
+        memory=peaks["memory"] / sockets,
+        bandwidth=bandwidth,
+        per_node=sockets,
+        link=bandwidth / 2,
+        network=peaks.get("network", NETWORK),
+        source=source,
+        cache=CORE_RATE * about["cores"] / sockets,
+        threads=cores,
     )
 
 
@@ -149,17 +120,13 @@ def measured_block(
 def known_machines() -> Mapping[str, Machine]:
     """The devices of the table by name, with their peak rates."""
     table = yaml.safe_load(DEVICES.read_text())
-    return {
-        name: (_processor if "cores" in about else _gpu)(name, **about)
-        for name, about in table.items()
-    }
+    return {name: _described(name, about) for name, about in table.items()}
 
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs the share of XLA's pool."""
 EFFICIENCY = {"bandwidth": 0.8, "link": 0.6, "network": 0.6}
 """The fraction of each peak rate of the table with which a step is planned."""
-PEER_LATENCY = 1e-6  # Seconds of an all-to-all for each participating device.
 
 
 def machine(name: str, where: str = "--device") -> Machine:

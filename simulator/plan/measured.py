@@ -1,26 +1,29 @@
-"""Measures the rate of a run's own steps on this machine, on a grid of at most 128 points along an
-axis, on GPUs 256."""
+"""Measures rates on this machine: of a run's own steps, on a grid of at most 128 points along an
+axis (256 on GPUs), and of copies in memory."""
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log2, prod
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.cluster.environment import keep_freed_memory
 from simulator.cluster.hardware import physical_memory, usable_cores
+from simulator.cluster.mesh import Device
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.blocks import DeviceSettings
 from simulator.errors import RunFailure, UserError
 from simulator.plan.machines import Machine
-from simulator.plan.step import Step
-from simulator.plan.steps import scaled
+from simulator.plan.step_count import scaled
+from simulator.plan.step_memory import Step
 from simulator.simulation.abstract_run import (
     planned_threads,
     prepare_virtual_devices,
@@ -84,7 +87,7 @@ class TimedSteps:
         return float("inf") if ended else took
 
 
-def _work(shape: tuple[int, ...]) -> float:
+def _operations(shape: tuple[int, ...]) -> float:
     return prod(shape) * log2(prod(shape))
 
 
@@ -116,49 +119,70 @@ def this_machine(
     these devices.
 
     devices: the number of devices of the run; by default all GPUs, or one device with all cores.
-    clock: returns seconds; on cores that
-    other programs use too, the processor time of this process. largest: points along the longest
-    side of the measured grid, by default `LARGEST`. Raises UserError if the run cannot start on the measured grid."""
-    jax.config.update("jax_enable_x64", True)  # as in every run
-    prepare_virtual_devices(gpus=True)
-    present = jax.devices()
-    cores = usable_cores()
-    platform = present[0].platform
-    if platform == "gpu":
-        threads = 1
-        devices = devices or most_devices(config, len(present))
-    else:
-        platform = "cpu"
-        config = with_planned_threads(config, 1 if devices else cores)
-        threads = planned_threads(config)
-        present = present[: max(1, cores // threads)]
-        keep_freed_memory(os.environ)  # as in every run
-    used = tuple(present[:devices])
+    clock: returns seconds; on cores that other programs use too, the processor time of this
+    process. largest: points along the longest side of the measured grid, by default `LARGEST`.
+    Raises UserError if the run cannot start on the measured grid."""
+    config, present, threads = _present_devices(config, devices)
+    platform = "gpu" if present[0].platform == "gpu" else "cpu"
+    used = present[: devices or (most_devices(config, len(present)) if platform == "gpu" else None)]
     largest = min(largest or LARGEST[platform], max(config.grid.shape))
     shape = scaled(config.grid.shape, largest, least=4)
     cluster = Cluster(discover({}), platform, used, threads=threads)
     steps = _timed_steps(config.changed(grid={"shape": shape}), cluster, clock)
     # For N points the time of a step is proportional to N log N, its bytes to N; the rate belongs
     # to the run's grid.
-    took = steps.time() * _work(config.grid.shape) / _work(shape)
-    moved = Step(config, len(used), platform).traffic
-    rate = (moved.bytes + moved.sent) / took
+    took = steps.time() * _operations(config.grid.shape) / _operations(shape)
+    work = Step(config, len(used), platform).work
+    rate = (work.bytes + work.sent) / took
     if platform == "gpu":
-        memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
+        memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
     else:
         memory = physical_memory() / len(present)
-    source = f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
     return Machine(
         "this machine",
         platform,
         memory,
-        rate,
-        len(present),
-        rate,
-        rate * len(present),
-        source,
+        bandwidth=rate,
+        per_node=len(present),
+        link=rate,
+        network=rate * len(present),
+        source=f"measured: a step on {' x '.join(map(str, shape))} points, "
+        f"{len(used)} of {len(present)} devices",
         measured=True,
-        start=0.0,
-        exchange_latency=0.0,
         threads=threads,
     )
+
+
+def _present_devices(
+    config: RunConfig, devices: int | None
+) -> tuple[RunConfig, tuple[Device, ...], int]:
+    """The configuration with the threads that its run has here, the devices that are present, and
+    the threads of each."""
+    jax.config.update("jax_enable_x64", True)  # as in every run
+    prepare_virtual_devices(gpus=True)
+    present = tuple(jax.devices())
+    if present[0].platform == "gpu":
+        return config, present, 1
+    cores = usable_cores()
+    config = with_planned_threads(config, 1 if devices else cores)
+    threads = planned_threads(config)
+    keep_freed_memory(os.environ)  # as in every run
+    return config, present[: max(1, cores // threads)], threads
+
+
+def copy_bandwidth(devices: Sequence[Device], size: int) -> float:
+    """The bytes per second that all devices together read and write while each copies an array of
+    `size` bytes. All processes call this."""
+    mesh = jax.sharding.Mesh(np.array(devices), ("all",))
+    sharding = NamedSharding(mesh, PartitionSpec("all"))
+    ones = jax.jit(lambda: jnp.ones((len(devices), size // 4), jnp.float32), out_shardings=sharding)
+    copy = jax.jit(lambda a: -a)
+    array = jax.block_until_ready(copy(ones()))
+    fastest = min(seconds_of(lambda: jax.block_until_ready(copy(array))) for _ in range(10))
+    return 2 * array.nbytes / fastest
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

@@ -9,55 +9,16 @@ import jax
 
 from simulator.config import RunConfig
 from simulator.measure.kind import Cadence
-from simulator.plan import fitting
-from simulator.plan.fitting import fewest_devices, largest_shape, step_on, usable
-from simulator.plan.machines import PEER_LATENCY, Machine
-from simulator.plan.step import Step
-from simulator.plan.steps import Steps
-from simulator.plan.traffic import Sent, Traffic
+from simulator.plan.capacity import fewest_devices, largest_shape, step_on, surely_fits, usable
+from simulator.plan.machines import Machine
+from simulator.plan.step_count import StepCount
+from simulator.plan.step_memory import Step
+from simulator.plan.step_time import StepSeconds, step_seconds
 from simulator.words import size
 
 START = 300.0  # Seconds allowed for a job's start, compilation and last checkpoint.
 MARGIN = 1.5  # The ratio of a job's time limit to its planned duration.
 DAY = 24 * 3600.0
-CACHED = 0.65  # The fraction of the bytes of a processor's step that its transforms and blocks find in the cache.
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """The duration of one step, by part."""
-
-    arrays: float  # Seconds in which a device reads, writes and transforms arrays.
-    exchange: float
-    starts: float  # Seconds between one kernel and the next.
-    overlapped: float = 0.0  # Seconds of the exchanges in which the device works on arrays.
-
-    @property
-    def all(self) -> float:
-        return self.arrays + self.exchange + self.starts - self.overlapped
-
-
-def step_seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
-    """The duration of a step, if a device reads and writes at its bandwidth (a processor: the
-    fraction CACHED of the bytes at the bandwidth of its cache), and sends to devices on its own
-    node and on other nodes at the same time. A GPU works on `moved.overlapped` bytes in the
-    meantime."""
-    cached = CACHED if machine.cache else 0.0
-    arrays = moved.bytes * (cached / (machine.cache or 1.0) + (1 - cached) / machine.bandwidth)
-    exchange = 0.0 if devices == 1 else sum(_exchange(sent, machine) for sent in moved.exchanged)
-    if exchange:
-        exchange += moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)
-    overlapped = min(exchange, moved.overlapped / machine.bandwidth)
-    return Seconds(arrays, exchange, moved.kernels * machine.start, overlapped)
-
-
-def _exchange(sent: Sent, machine: Machine) -> float:
-    inside = min(sent.devices, max(1, machine.per_node // sent.stride))
-    on_node = sent.bytes * (inside - 1) / sent.devices / machine.link
-    off_node = (
-        sent.bytes * (sent.devices - inside) / sent.devices / (machine.network / machine.per_node)
-    )
-    return max(on_node, off_node)
 
 
 @dataclass(frozen=True)
@@ -138,7 +99,7 @@ class Plan:
     config: RunConfig
     machine: Machine
     devices: int
-    steps: Steps
+    steps: StepCount
     step: Step = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,11 +112,11 @@ class Plan:
 
     @cached_property
     def fits(self) -> bool:
-        return fitting.surely_fits(self.step, self.machine) or self.step.largest <= self.available
+        return surely_fits(self.step, self.machine) or self.step.largest <= self.available
 
     @cached_property
-    def seconds(self) -> Seconds:
-        return step_seconds(self.step.traffic, self.machine, self.devices)
+    def seconds(self) -> StepSeconds:
+        return step_seconds(self.step.work, self.machine)
 
     @property
     def whole_run(self) -> float | None:

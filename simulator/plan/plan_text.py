@@ -10,14 +10,12 @@ from typing import Any
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.fitting import fewest_devices
+from simulator.plan.capacity import fewest_devices
 from simulator.plan.machines import Machine, compile_obstacle, planned_on
 from simulator.plan.plan import Plan, device_words
-from simulator.plan.steps import Steps, fixed_steps
+from simulator.plan.step_count import StepCount, fixed_steps
 from simulator.simulation.compiling import words
 from simulator.words import duration, size
-
-_COLUMNS = "  {:<22}{:>14}{:>14}"
 
 
 def lines_of(plan: Plan) -> list[str]:
@@ -26,7 +24,7 @@ def lines_of(plan: Plan) -> list[str]:
     step = plan.step
     step.begin()
     # traced while the programs are compiled
-    moved = step.traffic
+    work = step.work
     took = plan.seconds
     shape = " x ".join(map(str, config.grid.shape))
     transform = step.simulation.transform
@@ -55,17 +53,13 @@ def lines_of(plan: Plan) -> list[str]:
         lines.append(
             f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}"
         )
-    lines += ["", ("{:<24}{:>14}{:>14}").format("a step of a device", "bytes", "seconds")]
+    lines += ["", f"{'a step of a device':<24}{'bytes':>14}{'seconds':>14}"]
     for name, count, spent in (
-        ("read and written", moved.bytes, took.arrays),
-        ("sent to others", moved.sent, took.exchange),
-        (f"kernel launches ({took.starts / took.all:.0%})", None, took.starts),
-        ("minus overlap", None, took.overlapped),
-        ("all", moved.bytes + moved.sent, took.all),
+        ("read and written", work.bytes, took.arrays),
+        ("sent to others", work.sent, took.exchange),
+        ("all", work.bytes + work.sent, took.all),
     ):
-        lines.append(
-            _COLUMNS.format(name, "" if count is None else size(count), seconds_text(spent))
-        )
+        lines.append(f"  {name:<22}{size(count):>14}{seconds_text(spent):>14}")
     return [*lines, "", *_run(plan)]
 
 
@@ -76,15 +70,14 @@ def _run(plan: Plan) -> list[str]:
         lines = [f"steps: unknown: {steps.source}"]
     else:
         lines = [f"steps: {steps.count} {steps.source}: {seconds_text(plan.whole_run)} in all"]
-    many = (
-        f"{files.snapshots} of them"
-        if files.snapshots is not None
-        else "due by wall-clock time or steps"
-    )
+    many = "due by wall-clock time or steps"
+    together = ""
+    if files.all is not None:
+        many = f"{files.snapshots} of them"
+        together = f"; {size(files.all)} in all"
     lines.append(
         f"files: a snapshot {size(files.snapshot)}, {many}; a checkpoint {size(files.checkpoint)}, "
-        f"{files.checkpoints} of them"
-        + (f"; {size(files.all)} in all" if files.all is not None else "")
+        f"{files.checkpoints} of them{together}"
     )
     if not plan.machine.measured:
         lines.append("for simulator submit: " + " ".join(flags(plan.ask())))
@@ -98,7 +91,7 @@ def plan_json(plan: Plan) -> str:
     step = plan.step
     step.begin()
     # traced while the programs are compiled
-    moved = step.traffic
+    work = step.work
     took = plan.seconds
     content = {
         "name": config.name,
@@ -117,11 +110,11 @@ def plan_json(plan: Plan) -> str:
             "available": plan.available,
         },
         "memory_per_point": words(step.memory, config, prod(config.grid.shape), plan.devices),
-        "bytes_per_step": moved.bytes + moved.sent,
+        "bytes_per_step": work.bytes + work.sent,
         "compiled_for": step.target or "virtual processors",
-        "traffic_per_step": asdict(moved),
+        "traffic_per_step": {"bytes": work.bytes, "sent": work.sent},
         "seconds_per_step": took.all,
-        "seconds_by_part": asdict(took),
+        "seconds_by_part": took._asdict(),
         "steps": plan.steps.count,
         "seconds": plan.whole_run,
         "largest_shape": plan.largest_shape,
@@ -161,7 +154,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         return config, [f"warning: {config.name} fits on no number of {target.name} devices"]
     try:
         known = config.time.dt or config.time.steps
-        steps = fixed_steps(config) if known else Steps(None, "dt follows from the flow")
+        steps = fixed_steps(config) if known else StepCount(None, "dt follows from the flow")
         plan = Plan(planned, target, devices, steps)
     except UserError as error:
         return config, [f"warning: {error}"]

@@ -1,27 +1,42 @@
-"""The measurement of `simulator bench step`."""
+"""The measurement of `simulator bench step`: the cost of a step on this machine."""
 
 import argparse
 import platform
+from functools import partial
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
+from simulator.errors import RunFailure
 from simulator.files import replace_json
-from simulator.plan.circumstances import circumstances
-from simulator.plan.cost_of_step import measure_step
+from simulator.plan.benchmark_record import benchmark_record
+from simulator.plan.measured import copy_bandwidth, seconds_of
+from simulator.plan.step_time import traced_work
 from simulator.run.command import allocated, launched
 from simulator.run.refusals import check_memory, check_messages
+from simulator.simulation.advance import Until
+from simulator.simulation.compiling import Memory, words
 from simulator.simulation.placement import check_devices, connect
 from simulator.simulation.simulation import Simulation
+from simulator.spectral import Grid, make_transform
 from simulator.spectral.native import described
 from simulator.words import size
 
 DEFAULT = Path(__file__).with_name("step.yaml")
+ROUND = 0.2  # Minimum duration of a round of steps in seconds.
+PAIRS = 20  # Transforms forward and back in one timed call.
 
 
-def _config(args: argparse.Namespace) -> Any:
+def _config(args: argparse.Namespace) -> RunConfig:
     overrides = list(args.overrides)
     # If the first argument is an override and not a file, the default configuration is measured.
     path = args.config
@@ -48,7 +63,7 @@ def time_and_report(args: argparse.Namespace) -> int:
         return 0
     print("\n".join(step_lines(result)))
     if args.json is not None:
-        result["measured"] = circumstances(args.arguments)
+        result["measured"] = benchmark_record(args.arguments)
         replace_json(args.json, result)
     return 0
 
@@ -79,6 +94,98 @@ def _measured(config: RunConfig, allocation: Allocation, seconds: float) -> dict
     return about | costs if cluster.is_first else None
 
 
+def measure_step(
+    simulation: Simulation, compiled: jax.stages.Compiled, seconds: float = 10.0
+) -> dict[str, Any]:
+    """The cost of a step, measured for about `seconds`; `compiled` is the simulation's
+    `compiled_loop`. Every process calls this.
+
+    Seconds of a `step`: the median of at least five `rounds`, after a warm-up. Memory of a device:
+    `memory_bytes`; in words of the run's precision per grid point of the device the state
+    (`resident`) and `temporary`. `exchanges`: number and sent bytes of the all-to-alls of one
+    device, 0 if the backend does not report them."""
+    cluster = simulation.cluster
+    one_step = partial(_seconds_per_step, simulation, compiled)
+    one_step(1)
+    steps = cluster.broadcast(max(1, round(ROUND / one_step(1))))
+    one_step(steps)
+    rounds: list[float] = []
+    start = perf_counter()
+    # The first process decides, so that all take the same number of steps.
+    while cluster.broadcast(len(rounds) < 5 or perf_counter() - start < seconds):
+        rounds.append(one_step(steps))
+    step = median(rounds)
+    points = simulation.grid.points
+    devices = len(cluster.devices)
+    memory = Memory.of(compiled)
+    per_point = partial(words, config=simulation.config, points=points, devices=devices)
+    work = traced_work(simulation.step, simulation.placed_template, np.float64(1e-3))
+    return {
+        "step": step,
+        "fastest": min(rounds),
+        "slowest": max(rounds),
+        "resident": per_point(memory.resident),
+        "temporary": per_point(memory.temporary),
+        "memory_bytes": memory.total,
+        "exchanges": {"count": work.exchanges, "bytes": work.sent},
+        "points_per_second": points / devices / step,
+        "limits": _limits(simulation, 4 * work.transformed, work.operations),
+        "rounds": rounds,
+    }
+
+
+def _limits(simulation: Simulation, moved: float, operations: float) -> dict[str, float]:
+    """The least `seconds` of a step's transforms on these devices: a transform reads and writes its
+    data twice, in all `bytes`, at the measured `bandwidth` of a copy (bytes per second of all
+    devices), and takes `operations`, at the `rate` (per second) of transforms of 32^3 points (128^3
+    on GPUs), which stay in the cache.
+
+    The rates are measured on all processes at the same time; those of the first one count."""
+    cluster = simulation.cluster
+    gpus = cluster.platform == "gpu"  # where less work ends before its start is paid for
+    bandwidth = cluster.broadcast(copy_bandwidth(cluster.devices, 1 << (30 if gpus else 26)))
+    transform = make_transform(
+        Grid((128, 128, 128) if gpus else (32, 32, 32)),
+        cluster.local_devices[:1],
+        simulation.transform.dtype,
+        kernels=simulation.transform.kernels,
+    )
+
+    @jax.jit
+    def pairs() -> jax.Array:
+        values = jnp.full((3, *transform.physical.shape), 1e-3, transform.dtype)
+        return lax.fori_loop(0, PAIRS, lambda _, v: transform.inverse(transform.forward(v)), values)
+
+    jax.block_until_ready(pairs())
+    fastest = min(seconds_of(lambda: jax.block_until_ready(pairs())) for _ in range(5))
+    points = transform.grid.points
+    done = 6 * PAIRS * 2.5 * points * np.log2(points)
+    # The small transforms run on one thread of each device.
+    rate = cluster.broadcast(len(cluster.devices) * cluster.threads * done / fastest)
+    return {
+        "bandwidth": bandwidth,
+        "rate": rate,
+        "bytes": moved,
+        "operations": operations,
+        "seconds": max(moved / bandwidth, operations / rate),
+    }
+
+
+def _seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, steps: int) -> float:
+    before = int(simulation.state.step)
+    until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
+    began = perf_counter()
+    state = jax.block_until_ready(compiled(simulation.state, until))
+    seconds = perf_counter() - began
+    simulation.state = state
+    if int(state.step) < before + steps:
+        problem, _ = simulation.trouble()
+        raise RunFailure(
+            f"step {before}: {problem}; measure another configuration, or a smaller time step"
+        )
+    return seconds / steps
+
+
 def step_lines(costs: dict[str, Any]) -> list[str]:
     step = costs["step"]
     limits = costs["limits"]
@@ -86,17 +193,7 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
     def ms(seconds: float) -> str:
         return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
-    parts = [("transforms", costs["transforms"], "alone, with their exchanges")]
-    if (sending := costs["communication"]) is not None:
-        parts = [("transforms", costs["transforms"], "alone, without their exchanges")]
-        parts.append(("communication", sending, "their exchanges alone"))
-    # The parts are timed alone, so their sum may exceed the step.
-    rest = max(step - sum(seconds for _, seconds, _ in parts), 0.0)
     rates = f"{limits['bandwidth'] / 1e9:.3g} GB/s copied, {limits['rate'] / 1e9:.3g} GFlop/s"
-    parts.append(("the rest", rest, "products at the points, registers, sums"))
-    parts.append(
-        ("limit", sum(part["seconds"] for part in limits["parts"]), f"of the transforms: {rates}")
-    )
     exchanges = costs["exchanges"]
     sent = f"{exchanges['count']} all-to-all ({size(exchanges['bytes'])})"
     resident = costs["resident"]
@@ -109,15 +206,8 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
         f"{'step':18}{ms(step):>10}          median of {len(costs['rounds'])}, "
         f"{ms(costs['fastest'])} to {ms(costs['slowest'])}; "
         f"{costs['points_per_second'] / 1e6:.3g} million points per second and device",
-        *(
-            f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}"
-            for name, seconds, what in parts
-        ),
-        f"{'diagnostics':18}{ms(costs['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
-        f"{1 + costs['diagnostics'] / (10 * step):.3f} times as long",
+        f"  {'limit':16}{ms(limits['seconds']):>10} {limits['seconds'] / step:>6.0%}   of the transforms: {rates}",
         f"{'memory':18}{size(costs['memory_bytes']):>10}   on each device; words per grid point: "
         f"{resident + temporary:.2f} = state {resident:.2f} + temporary {temporary:.2f}",
         f"{'sends':18}{sent if exchanges['count'] else 'nothing'}",
-        f"{'compilation':18}{costs['compile_cold']:>8.1f} s   without and {costs['compile_cached']:.1f} s with "
-        "the compile cache",
     ]

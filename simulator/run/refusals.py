@@ -23,7 +23,7 @@ from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.models import MODELS
 from simulator.physics.particles import Domain, ParticleSet
-from simulator.plan.fitting import NICE
+from simulator.plan.capacity import NICE
 from simulator.run.folder import (
     USUAL,
     Action,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.archive.run_state import CONFIG
-from simulator.cluster.jobscript import SlurmSettings, script_of_job
+from simulator.cluster.jobscript import JobScript, SlurmSettings
 from simulator.cluster.queue import NodeShape, needs_sbatch, node_shape, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_settings
 from simulator.config.blocks import REMOVES
@@ -81,9 +81,9 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         f"Written by `simulator submit`{why}.",
     ]
     arguments = ["$run/config.yaml", *([] if fresh else _changes(folder, config))]
-    script = script_of_job(
+    script = JobScript(
         config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about
-    )
+    ).text()
     node = node_shape(resources.partition)
     known = node is not None and not node.gpus and not re.search(_TASKS, resources.sbatch or "")
     share = used_cores(resources, node) if node and known else ""

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from simulator.cluster import Allocation
 from simulator.cluster.meeting import REFUSED
 from simulator.cluster.mesh import MEMBERS
-from simulator.cluster.start import Cluster, start
+from simulator.cluster.start import Cluster, Meeting, start
 from simulator.cluster.variables import recorded_variables
 from simulator.config import RunConfig
 from simulator.config.blocks import MOST_DEVICES
@@ -190,10 +190,7 @@ def connect(
         count=settings.count,
         threads=settings.threads,
         members=members,
-        folder=folder,
-        wait=config.run.rendezvous,
-        transport=config.run.transport,
-        record=record,
+        meet=Meeting(folder, config.run.rendezvous, config.run.transport, record),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulator.archive.run_state import CONFIG
 from simulator.cluster.hostlist import ranges
-from simulator.cluster.jobscript import SlurmSettings, script_of_job
+from simulator.cluster.jobscript import JobScript, SlurmSettings
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import load_config
 from simulator.errors import UserError
@@ -202,7 +202,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
         f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
         "Written by `simulator sweep submit`; a task that starts again continues its run.",
     ]
-    return script_of_job(
+    return JobScript(
         sweep.name,
         sweep.folder,
         [*program(), "sweep"],
@@ -211,7 +211,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
         setup=setup,
         site=prologue,
         about=about,
-    )
+    ).text()
 
 
 def submit_sweep(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:

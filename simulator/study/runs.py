@@ -15,7 +15,7 @@ from simulator.archive.gadget_particles import gadget_files
 from simulator.config import Change, RunConfig, classify
 from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
-from simulator.plan.step import Estimate
+from simulator.plan.step_memory import Estimate
 from simulator.settings import walk
 from simulator.simulation.user_modules import neighbours
 from simulator.study.planned import PlannedRun, source_sum

@@ -35,7 +35,7 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
-from simulator.plan.step import Estimate, estimate
+from simulator.plan.step_memory import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText

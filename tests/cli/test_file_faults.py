@@ -95,21 +95,15 @@ class Fault:
 READERS = ("plot", "movie", "report", "analyze")
 WRITERS = (*READERS, "resume", "run", "init", "sweep run", "sweep table")
 PRINTERS = ("status", "verify", "plot", "check", "cite", "init", "sweep table")
+READABLE = dict.fromkeys(("status", "verify", "check", "report elsewhere"), 0)
+READABLE |= dict.fromkeys(WRITERS, 2)
 DAMAGED = dict.fromkeys(("plot", "movie", "analyze", "verify"), 1)
 DAMAGED |= {"status": 0} | dict.fromkeys(("report", "cite", "resume"), 2)
 """The first file that `report`, `cite` and `resume` read is config.yaml, which is refused as a user's
 file is."""
 FAULTS = {
-    "read-only": Fault(
-        read_only,
-        dict.fromkeys(("status", "verify", "check", "report elsewhere"), 0)
-        | dict.fromkeys(WRITERS, 2),
-    ),
-    "another user's": Fault(
-        another_users,
-        dict.fromkeys(("status", "verify", "check", "report elsewhere"), 0)
-        | dict.fromkeys(WRITERS, 2),
-    ),
+    "read-only": Fault(read_only, READABLE),
+    "another user's": Fault(another_users, READABLE),
     "unreadable files": Fault(
         unreadable_files,
         dict.fromkeys(("check", "run", "resume", "cite", "sweep table", *READERS), 2)

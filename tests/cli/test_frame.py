@@ -133,7 +133,7 @@ def test_a_line_break_in_an_argument_makes_no_second_line(arguments: list[str], 
 def test_a_full_disk_behind_stdout_is_one_line():
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "simulator", "explain"],
+            [sys.executable, "-m", "simulator", "init"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -236,7 +236,7 @@ def test_help_lists_every_command_once_in_its_group(capsys):
 
 
 def test_help_imports_nothing_heavy():
-    """What makes `simulator --help` quick, stated so that a loaded machine cannot blur it."""
+    """`simulator --help` is quick because of this, which a loaded machine cannot blur."""
     command = [sys.executable, "-X", "importtime", "-m", "simulator", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert all(name in done.stdout for name in cli.COMMANDS)

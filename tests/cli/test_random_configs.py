@@ -157,7 +157,7 @@ def mutated(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     data, file = draw(right())
     for _ in range(draw(st.integers(0, 4))):
         keys = all_keys(run_config_class(), data) + places(data)
-        # What these say is how a run ends and where it lies, which the tests decide themselves.
+        # These say how a run ends and where it lies, which the tests decide themselves.
         path = draw(st.sampled_from([key for key in keys if key not in (("output",), ("time",))]))
         _put(data, path, _MISSING if draw(st.integers(0, 9)) == 0 else draw(VALUES))
     return data, file

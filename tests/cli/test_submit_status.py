@@ -1,6 +1,5 @@
 """`submit` and `status` without a Slurm; with one: tests/slurm."""
 
-import json
 import os
 import shlex
 from datetime import datetime, timedelta
@@ -248,16 +247,10 @@ def test_the_state_in_words(found, job_state, writing, began, word):
 def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path, monkeypatch):
     """Its processes were killed: the lock is there, and young."""
     remember_job(run, "17")
-    holder = {
-        "host": "n",
-        "pid": 1,
-        "machine": "",
-        "started": 1,
-        "job_id": "17",
-        "restart_count": 0,
-        "token": "t",
-    }
-    (run / "lock").write_text(json.dumps(holder))
+    holder = (
+        '"host": "n", "pid": 1, "machine": "", "started": 1, "job_id": "17", "restart_count": 0'
+    )
+    (run / "lock").write_text(f'{{{holder}, "token": "t"}}')
     assert look_at(run, NOW).word == "starting"  # without Slurm nobody knows
     tool(
         tmp_path / "nothing",
@@ -283,15 +276,13 @@ def test_a_row_of_the_table_and_the_end_expected_at_the_last_speed(run):
     os.utime(run / "lock", (NOW.timestamp() - 100,) * 2)
     assert look_at(run, NOW).word == "killed"
     updated = NOW.isoformat(timespec="seconds")
-    running = RunStatus(Path("r"), state(updated=updated), None, None, True)
-    assert running.ends == datetime.fromisoformat(updated) + timedelta(
-        seconds=5
-    )  # 0.5 / (10 * 0.01)
-    assert RunStatus(Path("r"), state(updated=updated), None, None, False).ends is None
-    assert (
-        RunStatus(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends
-        is None
-    )
+
+    def ends(writing: bool = True, **changes: float) -> datetime | None:
+        return RunStatus(Path("r"), state(updated=updated, **changes), None, None, writing).ends
+
+    # 0.5 / (10 * 0.01)
+    assert ends() == datetime.fromisoformat(updated) + timedelta(seconds=5)
+    assert ends(writing=False) is None and ends(steps_per_second=0.0) is None
 
 
 def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):

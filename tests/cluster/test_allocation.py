@@ -30,6 +30,10 @@ def taken(allocation, present: int = 4) -> str:
     return ",".join(names[i] for i in allocation.gpus.take(len(names)))
 
 
+def place_of(allocation) -> tuple[str, int, int]:
+    return allocation.source, allocation.process_id, allocation.num_processes
+
+
 # (node, local rank, processes on the node, GPUs taken) by process
 STEPS = {
     "gpus-per-task": [(0, 0, 2, "0"), (0, 1, 2, "1"), (1, 0, 2, "0"), (1, 1, 2, "1")],
@@ -90,20 +94,13 @@ def test_gpus_that_do_not_divide_are_named_idle_and_mig_devices_go_one_to_a_task
 
 def test_cpu_tasks_have_no_gpus_and_know_their_cores_and_slurms_numbers():
     found = [discover(environment("cpu", i)) for i in range(3)]
-    assert [(a.node, a.local_rank, a.local_processes) for a in found] == [
-        (0, 0, 2),
-        (0, 1, 2),
-        (1, 0, 1),
-    ]
+    ranks = [(a.node, a.local_rank, a.local_processes) for a in found]
+    assert ranks == [(0, 0, 2), (0, 1, 2), (1, 0, 1)]
     assert all(a.gpus.visible is None and a.cores == 1 for a in found)
     assert [discover(environment("cpus-per-task", i)).cores for i in range(2)] == [2, 2]
     found = [discover(environment("cyclic", i)) for i in range(4)]
-    assert [(a.process_id, a.node, a.local_rank) for a in found] == [
-        (0, 0, 0),
-        (1, 1, 0),
-        (2, 0, 1),
-        (3, 0, 2),
-    ]
+    ranks = [(a.process_id, a.node, a.local_rank) for a in found]
+    assert ranks == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2)]
 
 
 def test_steps_at_once_array_tasks_and_requeued_jobs_never_meet():
@@ -128,11 +125,7 @@ INTERACTIVE = {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLUR
 def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
     assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
     allocation = discover(environment(case, **changes))
-    assert (allocation.source, allocation.num_processes, allocation.coordinator) == (
-        "local",
-        1,
-        None,
-    )
+    assert place_of(allocation) == ("local", 0, 1) and allocation.coordinator is None
     assert "not started by srun" in allocation.warnings[0]
 
 
@@ -152,21 +145,18 @@ def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
 )
 def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, value):
     allocation = discover(environment("cpu", **{name: value}))
-    assert (allocation.source, allocation.num_processes) == ("local", 1)
+    assert place_of(allocation) == ("local", 0, 1)
     assert (name if value == "unset" else "contradict") in allocation.warnings[0]
 
 
 def test_nothing_set_is_one_local_process_and_heterogeneous_jobs_are_refused():
     allocation = discover({})
-    assert (allocation.source, allocation.process_id, allocation.num_processes) == ("local", 0, 1)
+    assert place_of(allocation) == ("local", 0, 1)
     assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
-    allocation = discover(
-        {"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}
-    )  # without a job they are not believed
-    assert (allocation.num_processes, allocation.job) == (
-        1,
-        None,
-    ) and "SLURM_PROCID" in allocation.warnings[0]
+    # without a job they are not believed
+    allocation = discover({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
+    assert allocation.num_processes == 1 and allocation.job is None
+    assert "SLURM_PROCID" in allocation.warnings[0]
     for task in range(2):
         with pytest.raises(UserError, match="heterogeneous"):
             discover(environment("heterogeneous", task))
@@ -182,24 +172,14 @@ BY_HAND = {
 def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both():
     environ = environment("cpu") | BY_HAND
     allocation = discover(environ)
-    assert (allocation.source, allocation.coordinator) == ("explicit", "head:4000")
-    assert (allocation.process_id, allocation.num_processes) == (3, 4)
+    assert (*place_of(allocation), allocation.coordinator) == ("explicit", 3, 4, "head:4000")
     allocation = discover(environ, coordinator="[fe80::1]:5000", num_processes=2, process_id=1)
-    assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == (
-        "[fe80::1]:5000",
-        1,
-        2,
-    )
+    assert (*place_of(allocation)[1:], allocation.coordinator) == (1, 2, "[fe80::1]:5000")
     assert discover(environ, process_id=2).process_id == 2
     assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
-    allocation = discover(
-        environment("cpu", 2), coordinator="node1:7000"
-    )  # alone, it joins the step
-    assert (allocation.source, allocation.coordinator, allocation.process_id) == (
-        "slurm",
-        "node1:7000",
-        2,
-    )
+    # alone, it joins the step
+    allocation = discover(environment("cpu", 2), coordinator="node1:7000")
+    assert (*place_of(allocation)[:2], allocation.coordinator) == ("slurm", 2, "node1:7000")
     allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
     assert allocation.secret == "known to few people" and "few" not in repr(allocation)
     environ = environment("gpus-per-node", 1) | BY_HAND
@@ -402,13 +382,12 @@ HYDRA = {
 def test_mpirun_starts_the_processes_of_a_run():
     """The variables of Open MPI, and those of Hydra, which MPICH and Intel MPI have in common."""
     allocation = discover(OPEN_MPI)
-    assert (allocation.source, allocation.mpi) == ("mpi", True)
-    assert (allocation.process_id, allocation.num_processes) == (3, 4)
+    assert place_of(allocation) == ("mpi", 3, 4) and allocation.mpi
     assert (allocation.local_rank, allocation.local_processes) == (1, 2)
     assert allocation.rendezvous == "mpirun.prterun-vm-12-1"
     assert allocation.coordinator_host is None
     allocation = discover(HYDRA)
-    assert (allocation.process_id, allocation.num_processes, allocation.mpi) == (1, 2, True)
+    assert place_of(allocation) == ("mpi", 1, 2) and allocation.mpi
     assert allocation.coordinator_host == "localhost"
     one = HYDRA | {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
     assert discover(one).num_processes == 1
@@ -419,7 +398,7 @@ def test_mpirun_starts_the_processes_of_a_run():
 def test_mpirun_inside_a_job_is_not_the_step_that_it_starts_its_helpers_with():
     inside = environment("gpus-per-task", 2, SLURM_NTASKS="4") | OPEN_MPI
     allocation = discover(inside)
-    assert (allocation.source, allocation.process_id, allocation.num_processes) == ("mpi", 3, 4)
+    assert place_of(allocation) == ("mpi", 3, 4)
     assert allocation.job is not None
     assert allocation.coordinator_host == "node1"
     assert allocation.job.id in (allocation.rendezvous or "")

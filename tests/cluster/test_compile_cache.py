@@ -66,7 +66,7 @@ def test_a_second_process_hits_a_changed_rule_misses_and_damage_is_no_failure(tm
     (sources / "spectral").mkdir(parents=True)
     (sources / "spectral" / "rule.py").write_text("factor = 2\n")
     assert answer(tmp_path, "2", str(sources))[:2] == ["2.0", "miss"]
-    # What the name of the folder is for: JAX's own key does not see that the rule has changed ...
+    # The name of the folder is needed: JAX's own key does not see that the rule has changed ...
     assert answer(tmp_path, "3", str(sources))[:2] == ["2.0", "hit"]
     # ... but a changed rule is a changed source.
     (sources / "spectral" / "rule.py").write_text("factor = 3\n")

@@ -1,5 +1,4 @@
-"""What is set for speed, that the user's settings are left alone; and the doctor's findings of
-set-ups."""
+"""The settings for speed, which leave the user's alone; and the doctor's findings of set-ups."""
 
 import os
 import sys
@@ -175,7 +174,7 @@ def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
 
 
 def test_amds_gpus_are_counted_and_named(tmp_path, monkeypatch):
-    """Of the driver's nodes, processors have the number 0."""
+    """Processors have the number 0 among the driver's nodes."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert hardware.gpu_vendor(tmp_path) == "cuda"
     for node, number in enumerate(("0", "4711", "4712")):

@@ -4,10 +4,11 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from simulator.cluster.jobscript import SlurmSettings, script_of_job, shared_lines
+from simulator.cluster.jobscript import JobScript, SlurmSettings, shared_lines
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke
@@ -15,6 +16,10 @@ pytestmark = pytest.mark.smoke
 SLURM = Path(__file__).parents[2] / "slurm"
 SHIPPED = sorted(SLURM.glob("*.sbatch"))
 COMMAND = ["/opt/my env/bin/simulator"]
+
+
+def text_of(*arguments: Any, **options: Any) -> str:
+    return JobScript(*arguments, **options).text()
 
 
 def bash_accepts(script: str) -> bool:
@@ -46,7 +51,7 @@ def test_a_shipped_script_ends_like_all_others(path):
 
 
 def test_a_script_asks_for_what_is_given_and_nothing_else():
-    script = script_of_job(
+    script = text_of(
         "tg", Path("/scratch/my runs/tg"), COMMAND, SlurmSettings(nodes=2, time="1-00:00:00")
     )
     assert bash_accepts(script)
@@ -78,7 +83,7 @@ def test_all_resources_and_other_flags():
         constraint="a100&80gb",
         sbatch="--mem=64G --exclusive -x 'node[1-2]' --comment=\"my run\" --no-requeue",
     )
-    asked = flags(script_of_job("tg", Path("/r"), COMMAND, resources))
+    asked = flags(text_of("tg", Path("/r"), COMMAND, resources))
     assert {"--account='a b'", "--constraint='a100&80gb'", "--gpus-per-node=4"} <= set(asked)
     assert asked[-1] == resources.sbatch, "the user's flags come after ours"
     assert SlurmSettings(gpus_per_node=0).flags() == []
@@ -86,7 +91,7 @@ def test_all_resources_and_other_flags():
 
 @pytest.mark.parametrize("given", ["--signal=USR1@600", "--exclusive --signal USR1@600"])
 def test_the_users_own_warning_replaces_ours(given):
-    script = script_of_job("tg", Path("/r"), COMMAND, SlurmSettings(sbatch=given))
+    script = text_of("tg", Path("/r"), COMMAND, SlurmSettings(sbatch=given))
     assert [flag for flag in flags(script) if "signal" in flag] == [given]
 
 
@@ -109,12 +114,12 @@ def test_the_users_own_warning_replaces_ours(given):
     ],
 )
 def test_a_short_job_is_warned_when_three_quarters_of_it_are_over(time, other, lead):
-    script = script_of_job("tg", Path("/r"), COMMAND, SlurmSettings(time=time, sbatch=other))
+    script = text_of("tg", Path("/r"), COMMAND, SlurmSettings(time=time, sbatch=other))
     assert f"--signal=B:USR2@{lead}" in flags(script)
 
 
 def test_a_percent_sign_in_the_folders_name_is_no_pattern_of_sbatch():
-    script = script_of_job("tg", Path("/r/50%j"), COMMAND, SlurmSettings())
+    script = text_of("tg", Path("/r/50%j"), COMMAND, SlurmSettings())
     assert "--output=/r/50%%j/logs/slurm-%j.out" in flags(script)
     assert "\nrun=/r/50%j\n" in script
 
@@ -124,15 +129,13 @@ def test_a_folder_that_sbatch_cannot_name_is_refused(name):
     with pytest.raises(
         UserError, match=r"output.directory: '.*another name with --output$"
     ) as refusal:
-        script_of_job("tg", Path("/r") / name, COMMAND, SlurmSettings())
+        text_of("tg", Path("/r") / name, COMMAND, SlurmSettings())
     assert "\n" not in str(refusal.value)
 
 
 def test_an_array_of_runs_sets_up_its_own_folder():
     setup = ['run=$(sed -n "${SLURM_ARRAY_TASK_ID}p" runs.txt)', 'set -- "$run/config.yaml"']
-    script = script_of_job(
-        "sweep", Path("/s"), COMMAND, SlurmSettings(), setup=setup, array="1-8%4"
-    )
+    script = text_of("sweep", Path("/s"), COMMAND, SlurmSettings(), setup=setup, array="1-8%4")
     assert bash_accepts(script)
     assert "--array=1-8%4" in flags(script)
     assert "--output=/s/logs/slurm-%A_%a.out" in flags(script)
@@ -140,7 +143,7 @@ def test_an_array_of_runs_sets_up_its_own_folder():
 
 
 def test_arguments_site_and_comments():
-    script = script_of_job(
+    script = text_of(
         "tg",
         Path("/r"),
         COMMAND,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from run_support import free_port
 
 from simulator.cluster import Allocation, discover, meeting, rendezvous
+from simulator.cluster.meeting import Attendee
 from simulator.cluster.rendezvous import Place
 from simulator.errors import RunFailure, UserError
 from simulator.run.folder import FolderContent, RunFolder
@@ -55,7 +56,7 @@ class Room:
         self,
         seconds: float = 10.0,
         allocation: Allocation = STEP,
-        record: meeting.Record = meeting.NO_RECORD,
+        record: meeting.Record | None = None,
     ) -> None:
         self.said: list[str] = []
         self.guests: meeting.Guests | None = None
@@ -65,9 +66,8 @@ class Room:
 
         def wait() -> None:
             try:
-                self.guests = meeting.await_all(
-                    server, allocation, OURS, seconds, self.said.append, record=record
-                )
+                first = Attendee(allocation, seconds, self.said.append, record=record or {})
+                self.guests = meeting.await_all(server, first, OURS)
                 self.guests.tell(go=4321)
                 self.guests.close()
             except (meeting.NotAllCame, UserError) as error:
@@ -86,13 +86,15 @@ class Room:
         seconds: float = 10.0,
         say=lambda line: None,
         secret=OURS,
-        record: meeting.Record = meeting.NO_RECORD,
+        record: meeting.Record | None = None,
     ) -> str:
         place = Place(self.address, secret)
-        return meeting.attend(lambda: place, allocation, seconds, say, record=record)
+        return meeting.attend(
+            lambda: place, Attendee(allocation, seconds, say, record=record or {})
+        )
 
     def send(self, message: bytes) -> bytes:
-        """What process 0 answers to these bytes before it closes the connection."""
+        """The answer of process 0 to these bytes before it closes the connection."""
         with (
             self.connect() as connection,
             contextlib.suppress(OSError),  # it may be closed before all is sent
@@ -116,7 +118,7 @@ class Guest(threading.Thread):
         after: float = 0.0,
         seconds: float = 10,
         secret: str = OURS,
-        record: meeting.Record = meeting.NO_RECORD,
+        record: meeting.Record | None = None,
     ) -> None:
         super().__init__()
         self.record = record
@@ -185,7 +187,9 @@ def test_process_0_may_come_late_too():
     where: dict[str, Place] = {}
     waiter = threading.Thread(
         target=lambda: found.append(
-            meeting.attend(lambda: where.get("here"), process(1, num_processes=2), 4, said.append)
+            meeting.attend(
+                lambda: where.get("here"), Attendee(process(1, num_processes=2), 4, said.append)
+            )
         )
     )
     waiter.start()
@@ -200,13 +204,13 @@ def test_process_0_may_come_late_too():
 def test_without_process_0_one_of_each_node_says_so_and_who_does_not_answer_is_named():
     for i, speaks in ((1, True), (2, True), (3, False)):  # the next one, another node's, the rest
         with pytest.raises(meeting.NotAllCame, match="published no address") as failure:
-            meeting.attend(lambda: None, process(i), 0.2, lambda line: None)
+            meeting.attend(lambda: None, Attendee(process(i), 0.2, lambda line: None))
         assert failure.value.speaks is speaks
         told = "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
         assert str(failure.value).startswith(told)
     place = Place(f"127.0.0.1:{free_port()}", OURS)
     with pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"):
-        meeting.attend(lambda: place, process(1), 0.3, lambda line: None)
+        meeting.attend(lambda: place, Attendee(process(1), 0.3, lambda line: None))
 
 
 def test_who_is_killed_while_waiting_is_missing_again():

@@ -3,6 +3,7 @@ does to it."""
 
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import socket
@@ -30,7 +31,7 @@ import json, os, sys
 from pathlib import Path
 import numpy as np
 from simulator.cluster import discover
-from simulator.cluster.start import start
+from simulator.cluster.start import Meeting, start
 from simulator.errors import UserError, RunFailure
 me = int(os.environ.get("SIMULATOR_PROCESS_ID", 0))
 def answer(value):
@@ -58,14 +59,27 @@ def child(tmp_path: Path, body: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
-def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
-    """What `n` processes answer that run `body`."""
-    command = child(tmp_path, body)
-    if n == 1:
-        assert subprocess.run(command, env=environ(tmp_path, **more), timeout=60).returncode == 0
-    else:
-        assert launch(command, n, environ=environ(tmp_path, **more)) == 0
+def run(tmp_path: Path, n: int, body: str) -> list:
+    """The answers of `n` processes that run `body`."""
+    assert launch(child(tmp_path, body), n, environ=environ(tmp_path)) == 0
     return [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(n)]
+
+
+def _run_alone(body: str, variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+    exec(PRELUDE + textwrap.dedent(body), {})
+
+
+def alone(tmp_path: Path, body: str, **more: str) -> list:
+    """The answer of a process that runs `body`, forked from one that has only imported JAX."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simulator.cluster.start"])
+    process = context.Process(target=_run_alone, args=(body, environ(tmp_path, **more)))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    return json.loads((tmp_path / "0.json").read_text())
 
 
 @pytest.mark.smoke
@@ -109,7 +123,7 @@ def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
         ])
         cluster.close()
     """
-    assert run(tmp_path, 1, body)[0] == [3, [True, False], [{"a": 1}], "b", "cpu"]
+    assert alone(tmp_path, body) == [3, [True, False], [{"a": 1}], "b", "cpu"]
 
 
 @pytest.mark.spmd
@@ -161,7 +175,7 @@ def test_the_pool_has_the_threads_of_all_devices(tmp_path, devices, threads: int
         names = [Path(task, "comm").read_text() for task in Path("/proc/self/task").iterdir()]
         answer([cluster.threads, sum("XLAEigen" in name for name in names), "NPROC" in os.environ])
     """
-    assert run(tmp_path, 1, body) == [[threads, expected, False]]
+    assert alone(tmp_path, body) == [threads, expected, False]
 
 
 def test_threads_are_not_for_gpus(monkeypatch):
@@ -186,12 +200,12 @@ def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(tmp
         except UserError as error:
             answer([len(first.devices) <= 2, len(second.devices), str(error)])
     """
-    small, one, message = run(tmp_path, 1, body)[0]
+    small, one, message = alone(tmp_path, body)
     assert (small, one) == (True, 1)
     assert "needs 4 CPU devices" in message and "has 2; JAX was started before" in message
     flag = "--xla_force_host_platform_device_count=3"
     body = 'answer(len(start(discover({}), platform="cpu").devices))'
-    assert run(tmp_path, 1, body, XLA_FLAGS=flag) == [3]
+    assert alone(tmp_path, body, XLA_FLAGS=flag) == 3
 
 
 @pytest.mark.smoke
@@ -204,9 +218,10 @@ def test_a_coordinators_port_in_use_is_refused():
         with pytest.raises(
             UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"
         ):
-            join(allocation, None, None, 1, print)
+            join(meeting.Attendee(allocation, 1, print), None, None)
         with pytest.raises(UserError, match=f"port {port} of this host is in use"):
-            join(replace(allocation, secret=16 * "s"), None, None, 1, print)
+            secret = replace(allocation, secret=16 * "s")
+            join(meeting.Attendee(secret, 1, print), None, None)
 
 
 GPUS = GpuShare(visible=("0", "1"))
@@ -306,7 +321,7 @@ BY_HAND = """
     join.CONNECTION = 4.0
     allocation = discover(os.environ)
     with failure.contained(allocation):
-        start(allocation, platform="cpu", count=2, wait=60).close()
+        start(allocation, platform="cpu", count=2, meet=Meeting(wait=60)).close()
     print("joined")
 """
 
@@ -361,7 +376,7 @@ LATE = """
         import time
         time.sleep(60)
     with failure.contained(discover(os.environ)):
-        start(discover(os.environ), platform="cpu", count=2, wait=2).close()
+        start(discover(os.environ), platform="cpu", count=2, meet=Meeting(wait=2)).close()
 """
 
 

@@ -191,7 +191,7 @@ def test_the_schema_file_is_up_to_date():
 
 
 def _gist(schema: Any) -> Any:
-    """What an editor shows. How pydantic words types and limits differs between its versions."""
+    """The part of a schema that an editor shows. How pydantic words types and limits differs between its versions."""
     if not isinstance(schema, dict):
         return schema
     gist = {

@@ -15,7 +15,7 @@ from simulator.errors import UserError
 
 BASE = "model: {kind: viscous, viscosity: 1/1600}\ninitial: {kind: vortex}\ntime: {stop: 1}\n"
 
-# What is added to BASE from line 4 on, and the refusal.
+# Text added to BASE from line 4 on, and the refusal.
 ADDED = [
     ("grid: {bocks: 1}", "4: grid.bocks: unknown key, did you mean grid.box?"),
     (

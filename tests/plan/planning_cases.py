@@ -19,8 +19,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 @cache
 def shipped() -> dict[str, Path]:
-    """By kind of model, a configuration that the repository ships, of fields alone: they grow with
-    the grid."""
+    """A shipped configuration of fields alone, which grow with the grid, by kind of model."""
     found: dict[str, Path] = {}
     for path in [
         *sorted(CONFIGS.glob("*.yaml")),
@@ -33,7 +32,7 @@ def shipped() -> dict[str, Path]:
 
 
 def integrators(kind: str) -> list[str]:
-    """Of a model of fields alone: steps of linear growth take only particles."""
+    """The integrators of a model of fields alone: steps of linear growth take only particles."""
     model = MODELS[kind]
     named = model.integrators or [n for n, c in INTEGRATORS.items() if c.split == model.split]
     return [n for n in named if not INTEGRATORS[n].growing]

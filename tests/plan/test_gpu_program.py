@@ -20,7 +20,7 @@ from tiers import slow_but
 
 from simulator.config import RunConfig
 from simulator.plan.machines import OPTIONS, compile_obstacle, described_devices, machine
-from simulator.plan.step import largest_transform
+from simulator.plan.step_memory import largest_transform
 from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.compiling import Memory, words
 from simulator.simulation.inputs import Inputs
@@ -184,7 +184,7 @@ def test_exchanges_overlap_transforms_and_narrow_ones_send_half():
     text, _, _ = text_and_memory("navier_stokes double 8 slab fast")
     lacking, total = without_transform_between(text)
     assert total == 4 * (3 + 5) and lacking <= 4
-    # In the GPU's program, whose step differs by the conversions alone.
+    # The steps of the GPU's programs differ by the conversions alone.
     full = text_and_memory("navier_stokes double 8 slab fast")[2]
     half = text_and_memory("navier_stokes double 8 slab fast", "fft.exchange=single")[2]
     assert half.sent == pytest.approx(0.5 * full.sent, rel=1e-6)  # beside a maximum's reduction

@@ -22,15 +22,15 @@ from simulator.errors import UserError
 from simulator.plan import (
     Plan,
     Step,
-    Steps,
+    StepCount,
     estimated_steps,
     fewest_devices,
     machine,
     measured,
     this_machine,
 )
-from simulator.plan import step as module
-from simulator.plan.fitting import (
+from simulator.plan import step_memory as module
+from simulator.plan.capacity import (
     ERROR,
     NICE,
     POWERS,
@@ -39,18 +39,11 @@ from simulator.plan.fitting import (
     largest_shape,
     usable,
 )
-from simulator.plan.machines import (
-    EXCHANGE_LATENCY,
-    PEER_LATENCY,
-    START,
-    Machine,
-    compile_obstacle,
-    known_machines,
-)
-from simulator.plan.plan import CACHED, slurm_time, snapshots_of, step_seconds
+from simulator.plan.machines import Machine, compile_obstacle, known_machines
+from simulator.plan.plan import slurm_time, snapshots_of
 from simulator.plan.plan_text import lines_of, suggested
-from simulator.plan.step import program_memory
-from simulator.plan.traffic import Sent, Traffic
+from simulator.plan.step_memory import program_memory
+from simulator.plan.step_time import CACHED, Neighbours, StepWork, step_seconds
 
 SMALL = "grid.shape=32,32,32"
 TINY = Machine("tiny", "gpu", 4e7, 1e9, 4, 1e8, 1e8, "a test")
@@ -62,25 +55,16 @@ def run(*arguments: str) -> int:
 
 
 def test_seconds_by_hand():
-    """Of 7e6 bytes a device sends 3/7 within its node, 4/7 to the other over its quarter of the
-    network."""
-    moved = Traffic(3e9, 7e6, exchanges=2, kernels=10, overlapped=5e7, exchanged=(Sent(8e6, 8, 1),))
-    took = step_seconds(moved, TINY, 8)
-    assert took.arrays == 3.0
-    assert took.exchange == pytest.approx(
-        4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY)
-    )
-    assert took.starts == 10 * START
-    assert (
-        took.overlapped == pytest.approx(0.05)
-        and took.all == took.arrays + took.exchange + took.starts - 0.05
-    )
-    columns = replace(
-        moved, exchanged=(Sent(8e6, 4, 1), Sent(8e6, 2, 4))
-    )  # 3/4 on the node, then 1/2 off it
-    assert step_seconds(columns, TINY, 8).exchange - took.exchange == pytest.approx(6e6 / 1e8)
-    assert step_seconds(moved, TINY, 1).exchange == 0
-    assert step_seconds(moved, replace(TINY, cache=4e9), 1).arrays == pytest.approx(
+    """A device sends 3/8 of its messages within its node, 4/8 to the other node over its quarter of
+    the network, and keeps 1/8."""
+    work = StepWork(3e9, messages={Neighbours(8, 1): 8e6})
+    took = step_seconds(work, TINY)
+    assert (took.arrays, took.exchange) == (3.0, pytest.approx(4e6 / 25e6))
+    assert work.sent == 7e6 and took.all == took.arrays + took.exchange
+    columns = StepWork(3e9, messages={Neighbours(4, 1): 8e6, Neighbours(2, 4): 8e6})
+    # 3/4 on the node, then 1/2 off it
+    assert step_seconds(columns, TINY).exchange == pytest.approx(6e6 / 1e8 + 4e6 / 25e6)
+    assert step_seconds(work, replace(TINY, cache=4e9)).arrays == pytest.approx(
         3 * (CACHED / 4 + 1 - CACHED)
     )
 
@@ -90,17 +74,17 @@ def test_a_device_without_description_is_named_with_the_cure(proportional):
     assert "tiny has no description for the compiler; a `program` in its block of" in (
         compile_obstacle(TINY) or ""
     )
-    plan = Plan(config_of("navier_stokes", SMALL), TINY, 1, Steps(100, "given"))
+    plan = Plan(config_of("navier_stokes", SMALL), TINY, 1, StepCount(100, "given"))
     assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
 
 
 def test_files_and_steps_by_hand():
     config = config_of("navier_stokes", SMALL, "time.stop=10", "output.snapshots.every=4")
-    plan = Plan(config, TINY, 1, Steps(100, "given"))
+    plan = Plan(config, TINY, 1, StepCount(100, "given"))
     assert plan.files.snapshots == 4  # at 0, 4, 8 and 10
     assert plan.files.snapshot == 3 * 32**3 * 8
     alone = config_of("schrodinger_poisson", SMALL, "output.snapshots.fields=[psi]")
-    waves = Plan(alone, TINY, 1, Steps(100, "given"))
+    waves = Plan(alone, TINY, 1, StepCount(100, "given"))
     assert waves.files.snapshot == 32**3 * (8 + 4)  # psi and its modulus, in single precision
     kept = (2 * 10 + 1) ** 2 * (10 + 1)
     assert plan.files.checkpoint == pytest.approx(3 * kept * 16, abs=100)  # and the clock
@@ -147,7 +131,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would(proportional):
     """A device has 36 MB of 40 MB. The state: 3 x 85 x 85 x 43 complex numbers, 14.9 MB, of which a
     step holds 16."""
     config = config_of("navier_stokes", "grid.shape=128,128,128")
-    plan = Plan(config, TINY, 1, Steps(None, ""))
+    plan = Plan(config, TINY, 1, StepCount(None, ""))
     largest = plan.largest_shape
     fewest = fewest_devices(config, TINY, 1)
     with pytest.raises(UserError) as refusal:
@@ -183,9 +167,7 @@ def test_the_command_prints_a_plan(capsys, proportional):
         config_of("navier_stokes", SMALL), 2, "gpu"
     )
     assert found["memory_per_point"] == found["memory_bytes"]["step"] / 8 / (32**3 / 2)
-    parts = found["seconds_by_part"]
-    overlapped = parts.pop("overlapped")
-    assert found["seconds_per_step"] == pytest.approx(sum(parts.values()) - overlapped)
+    assert found["seconds_per_step"] == pytest.approx(sum(found["seconds_by_part"].values()))
     assert found["bytes_per_step"] > 0 and found["steps"] == 1000
 
 
@@ -336,9 +318,9 @@ class Proportional:
         deviation = self.deviation * sin(sum(config.grid.shape) + 7 * devices)
         return (1 + deviation) * times * Step(config, devices, platform).state
 
-    def needs(self, config, devices, platform, program, target=None) -> Future[int]:
+    def needs(self, key, devices, platform, program, target=None) -> Future[int]:
         known: Future[int] = Future()
-        known.set_result(round(self.held(config, devices, platform, program)))
+        known.set_result(round(self.held(key.config, devices, platform, program)))
         return known
 
     def step(self, config, devices, platform) -> float:

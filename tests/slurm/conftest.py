@@ -18,7 +18,7 @@ SBIN = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 class Slurm:
-    """What tests do with the cluster. `environ` is a user's environment on it."""
+    """The cluster as tests use it. `environ` is a user's environment on it."""
 
     def __init__(self, folder: Path, conf: str) -> None:
         self.folder = folder

@@ -69,11 +69,11 @@ import json, os, sys
 from pathlib import Path
 import jax, numpy as np
 from simulator.cluster import discover, failure
-from simulator.cluster.start import start
+from simulator.cluster.start import Meeting, start
 allocation = discover(os.environ)
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 with failure.contained(allocation):
-    cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), folder=folder)
+    cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), meet=Meeting(folder))
     me = [os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"], allocation.host, cluster.process_id]
     everyone = cluster.gather(me)
     if cluster.is_first:

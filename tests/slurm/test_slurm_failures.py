@@ -19,7 +19,7 @@ import os, sys, time
 from pathlib import Path
 import numpy as np
 from simulator.cluster import discover, failure
-from simulator.cluster.start import start
+from simulator.cluster.start import Meeting, start
 from simulator.cluster.failure import Watchdog
 from simulator.errors import RunFailure
 here = Path(sys.argv[1])
@@ -27,7 +27,7 @@ allocation = discover(os.environ)
 me = allocation.process_id
 with failure.contained(allocation):
     failure.to_log_file(here / "logs", me, allocation.num_processes) if me else None
-    cluster = start(allocation, platform="cpu", count=allocation.num_processes, folder=here)
+    cluster = start(allocation, platform="cpu", count=allocation.num_processes, meet=Meeting(here))
     with Watchdog(float(sys.argv[2]), failure.describe(me, allocation.num_processes)) as watchdog:
         (here / f"{me}.pid").write_text(str(os.getpid()))
         while not cluster.any(np.array([False])).any():
@@ -132,14 +132,14 @@ LATE = """
 import os, signal, sys, time
 from pathlib import Path
 from simulator.cluster import discover, failure
-from simulator.cluster.start import start
+from simulator.cluster.start import Meeting, start
 allocation = discover(os.environ)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as in job scripts; srun sends it when the first one gives up
 if allocation.process_id == 0:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     time.sleep(60)
 with failure.contained(allocation):
-    start(allocation, platform="cpu", count=4, folder=Path(sys.argv[1]), wait=12).close()
+    start(allocation, platform="cpu", count=4, meet=Meeting(Path(sys.argv[1]), 12)).close()
 """
 
 

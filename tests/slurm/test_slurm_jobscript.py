@@ -1,5 +1,4 @@
-"""What the end of every job script does on a real Slurm, with a few lines of Python as the
-simulation."""
+"""The end of every job script on a real Slurm, with a few lines of Python as the simulation."""
 
 import json
 import re
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from run_support import wait_until
 
-from simulator.cluster.jobscript import SlurmSettings, script_of_job
+from simulator.cluster.jobscript import JobScript, SlurmSettings
 
 pytestmark = pytest.mark.slurm
 
@@ -56,7 +55,8 @@ class Run:
         resources = SlurmSettings(nodes=2, tasks_per_node=1, sbatch=flags)
         lines = [*setup, f"run={folder}", 'set -- "$run/config.yaml"']
         command = [sys.executable, str(program)]
-        text = script_of_job("counting", folder, command, resources, setup=lines, max_restarts=2)
+        job = JobScript("counting", folder, command, resources, setup=lines, max_restarts=2)
+        text = job.text()
         (folder / "job.sbatch").write_text(text)
         self.job = slurm.sbatch(options, folder / "job.sbatch", cwd=folder)
 

@@ -17,7 +17,7 @@ COARSE = (16, 32)
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepCount:
     count: int | None  # None if it is unknown.
     source: str
 
@@ -28,20 +28,24 @@ def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, .
     return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
 
 
-def fixed_steps(config: RunConfig) -> Steps:
+def fixed_steps(config: RunConfig) -> StepCount:
     """The number of steps if the configuration determines it, else an unknown number."""
     time = config.time
     if time.steps is not None:
-        return Steps(_limited(config, time.steps), "of time.steps, and those that output divides")
+        return StepCount(
+            _limited(config, time.steps), "of time.steps, and those that output divides"
+        )
     if time.dt is None:
-        return Steps(
+        return StepCount(
             time.max_steps,
             "at most, by time.max_steps" if time.max_steps else "dt follows from the flow",
         )
-    return Steps(_limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}")
+    return StepCount(
+        _limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}"
+    )
 
 
-def estimated_steps(config: RunConfig) -> Steps:
+def estimated_steps(config: RunConfig) -> StepCount:
     """The number of steps; if dt follows from the CFL number, an estimate from the initial dt. The
     initial condition is built on grids of 16 and 32 points along the longest side, and the increase
     of 1/dt between these grids is extrapolated to the run's grid. A flow that speeds up takes more
@@ -54,14 +58,14 @@ def estimated_steps(config: RunConfig) -> Steps:
     try:
         starts = [_start(config, s) for s in (shapes if len(shapes) == len(COARSE) else [shape])]
     except (UserError, OSError):
-        return Steps(
+        return StepCount(
             config.time.max_steps,
             "the initial condition cannot be built on a coarse grid; give --steps",
         )
     rates = [rate for rate, _ in starts]
     first = starts[0][1]
     if not all(isfinite(r) for r in rates):
-        return Steps(config.time.max_steps, "the initial time step is unknown; give --steps")
+        return StepCount(config.time.max_steps, "the initial time step is unknown; give --steps")
     rate = rates[-1]
     if len(rates) > 1 and min(rates) > 0:
         coarse, fine = COARSE
@@ -71,9 +75,9 @@ def estimated_steps(config: RunConfig) -> Steps:
     largest = config.time.max_dt
     dt = cfl / rate if rate else largest
     if dt is None:
-        return Steps(config.time.max_steps, "the initial state is at rest; give --steps")
+        return StepCount(config.time.max_steps, "the initial state is at rest; give --steps")
     dt = min(dt, largest) if largest else dt
-    return Steps(
+    return StepCount(
         _limited(config, ceil((config.time.stop - first) / dt)), f"of the initial dt = {dt:.3g}"
     )
 

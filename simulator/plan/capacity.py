@@ -12,14 +12,14 @@ from typing import TypeVar
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.plan.machines import USABLE_MEMORY, Machine, target_of
-from simulator.plan.step import Step
-from simulator.plan.steps import scaled
+from simulator.plan.step_count import scaled
+from simulator.plan.step_memory import Step
 from simulator.simulation.compiling import ROOM
 from simulator.simulation.placement import check_devices
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
 T = TypeVar("T")
-LOW = {"memory": "low"}  # Of the block `run`.
+LOW = {"memory": "low"}  # Keys of the block `run`.
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
 _PRODUCTS = (2**a * 3**b * 5**c for a in range(16) for b in range(4) for c in range(3))

@@ -1,5 +1,4 @@
-"""The memory of a step on a device, read from compiled programs without allocating their arrays,
-and its traffic.
+"""The memory of a step on a device, read from compiled programs without allocating their arrays.
 
 The programs are compiled for a described GPU if JAX's plugin for it is installed, else for virtual
 CPU devices. This takes one or a few seconds, whatever the size of the grid."""
@@ -21,8 +20,8 @@ from simulator.config import RunConfig
 from simulator.config.compare import Programs
 from simulator.physics.models import State, outputs
 from simulator.plan.machines import MOST, OPTIONS, described_devices
-from simulator.plan.steps import fixed_steps
-from simulator.plan.traffic import Traffic, traffic
+from simulator.plan.step_count import fixed_steps
+from simulator.plan.step_time import StepWork, step_work
 from simulator.simulation.abstract_run import Platform, paper_simulation, virtual_devices
 from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
@@ -35,20 +34,6 @@ CompiledProgram = Literal["loop", "diagnostics", "output"]
 
 _FFT = re.compile(r"= [a-z]+(\d+)\[([\d,]*)\]\S* fft\(")
 _compilers = ThreadPoolExecutor(usable_cores(), thread_name_prefix="plan")
-
-
-def program_memory(
-    config: RunConfig,
-    devices: int,
-    platform: Platform,
-    program: CompiledProgram,
-    target: str | None = None,
-) -> Future[int]:
-    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on
-    GPUs, a workspace of the size of the largest local transform. The program is compiled, in the
-    background, for the described GPU `target`, else for as many of the `virtual_devices`. Raises
-    UserError if the grid cannot be distributed over the devices."""
-    return _needs(Programs(config), devices, platform, program, target)
 
 
 def largest_transform(compiled: jax.stages.Compiled) -> int:
@@ -67,9 +52,17 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 
 
 @lru_cache(maxsize=512)
-def _needs(
-    key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
+def program_memory(
+    key: Programs,
+    devices: int,
+    platform: Platform,
+    program: CompiledProgram,
+    target: str | None = None,
 ) -> Future[int]:
+    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on
+    GPUs, a workspace of the size of the largest local transform. The program is compiled, in the
+    background, for the described GPU `target`, else for as many of the `virtual_devices`. Raises
+    UserError if the grid cannot be distributed over the devices."""
     simulation = _simulation(key, devices, platform, target)
     state = simulation.placed_template
 
@@ -117,8 +110,8 @@ class Step:
         self.simulation = paper_simulation(self.config, RunInputs(), self.devices, self.platform)
 
     @cached_property
-    def traffic(self) -> Traffic:
-        return traffic(self.simulation, self.platform)
+    def work(self) -> StepWork:
+        return step_work(self.simulation, self.platform)
 
     @cached_property
     def state(self) -> float:
@@ -141,16 +134,18 @@ class Step:
         """Compile all programs in the background."""
         step = self if self.devices <= self._most else self._counterpart
         for program in get_args(CompiledProgram):
-            program_memory(step.config, step.devices, step.platform, program, step.target)
+            step._compiled(program)
+
+    def _compiled(self, program: CompiledProgram) -> Future[int]:
+        key = Programs(self.config)
+        return program_memory(key, self.devices, self.platform, program, self.target)
 
     def held(self, program: CompiledProgram) -> float:
         """Bytes that a compiled program holds on a device, as XLA states them. For more devices
         than programs are compiled for, the bytes of fewer devices with as many points each, times
         the ratio of the states, which differ by padding."""
         if self.devices <= self._most:
-            return program_memory(
-                self.config, self.devices, self.platform, program, self.target
-            ).result()
+            return self._compiled(program).result()
         counterpart = self._counterpart
         config = self.config
         share = self.state / counterpart.state

@@ -13,7 +13,7 @@ from simulator.cluster.hardware import physical_memory, processor, usable_cores
 from simulator.words import version_of
 
 
-def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[str, Any]:
+def benchmark_record(arguments: Sequence[str], program: str = "simulator") -> dict[str, Any]:
     """Date, version, commit (None without a checkout), processor, cores, memory (bytes), the load
     of the last minute (processes that ran or waited, the benchmark's own among them) and the
     command `PROGRAM ARGUMENTS`."""
