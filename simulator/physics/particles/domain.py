@@ -102,7 +102,7 @@ class Domain:
 
     physical: PhysicalLayout
     native: bool = False  # Whether particles are sorted and selected in native code.
-    threads: int = 1  # Of a device; they share the work of native code.
+    threads: int = 1  # The threads of a device, which share the work of native code.
 
     @classmethod
     def of(cls, transform: Transform) -> Self:

@@ -339,7 +339,7 @@ class Fluid(NamedTuple):
     fields: Fields  # Number fields by name.
     # Values (3, *kept_order) of the velocity on the grid, if they are known.
     values: jax.Array | None = None
-    number: Count = None  # Of the positions on each device.
+    number: Count = None  # The number of positions on each device.
 
     def __call__(
         self, names: Collection[str], position: ParticleVectors | Combination

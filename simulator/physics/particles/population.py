@@ -185,7 +185,7 @@ class Population:
         )
 
 
-Populations = Mapping[str, Population]  # By the names of their particles.
+Populations = Mapping[str, Population]  # The keys name the particles.
 
 
 def particle_shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:

@@ -39,12 +39,10 @@ class PythonTerm(Term):
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
         values = traced_values(self.shapes, self.transform.value_dtype)
         axes, time = traced_points(self.transform.dtype)
-        points = self.grid.seen(axes)
-        self.acts_on = tuple(jax.eval_shape(self._rates, values, points, time))
+        self.acts_on = tuple(jax.eval_shape(self._rates, values, self.grid.seen(axes), time))
         for name in self.acts_on:
             self.check_field("function", name)
-        traced = jax.make_jaxpr(self._rates)(values, points, time)
-        self._function.check_pointwise(traced, "a term works point by point")
+        self.trace(self._rates, self._function, values)
 
     def _rates(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
         function = replace(self._function, parameters=self.settings.parameters)
