@@ -185,7 +185,7 @@ class Sampler:
     ) -> jax.Array:
         domain = self.domain
         block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
-        places = jax.tree.map(lambda a: domain.spec(2) if a.ndim else PartitionSpec(), arguments[1])
+        places = jax.tree.map(lambda a: domain.spec(a.ndim), arguments[1])
         return domain.mapped(local, (block, places, domain.spec(1)), domain.spec(2))(*arguments)
 
     @property

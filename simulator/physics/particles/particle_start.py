@@ -13,7 +13,7 @@ from simulator.errors import UserError, prefixed
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import FunctionKeys, UserFiles, UserFunction
-from simulator.settings import InputPath, Positive, PythonFile, Seed, Settings
+from simulator.settings import InputPath, Parameters, Positive, PythonFile, Seed, Settings
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
 from simulator.spectral.random import Stream, particle_key
 
@@ -111,7 +111,7 @@ class PythonPlaces(Settings):
     function: str
     """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,),
     using jax.numpy; or a dict with `position` and, for inertial particles, `velocity`."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 

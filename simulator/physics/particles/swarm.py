@@ -17,7 +17,7 @@ from simulator.physics.particles.migration import in_cell_order, settled
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredPlaces, positions_of
 from simulator.physics.particles.population import Population, Sets
-from simulator.physics.particles.species import Species
+from simulator.physics.particles.species import ParticleSettings, Species
 from simulator.spectral import Fields, Transform
 from simulator.spectral.arrays import (
     Combination,
@@ -69,7 +69,9 @@ class SpeciesRun:
 class Swarm:
     """The species of a run. Without species, no method has an effect."""
 
-    def __init__(self, settings: Sequence[Any], flow: Flow, files: ParticleFiles | None = None):
+    def __init__(
+        self, settings: Sequence[ParticleSettings], flow: Flow, files: ParticleFiles | None = None
+    ):
         """Raises UserError, beginning with the number of the species and its key, if a species
         cannot be made."""
         self.flow = flow
@@ -265,7 +267,7 @@ class Swarm:
     def moved(
         self,
         sets: Sets,
-        moving: dict[str, jax.Array],
+        moving: dict[str, Any],
         step: Whole,
         computed: Sequence[tuple[jax.Array, PartitionSpec]],
     ) -> tuple[Sets, Truth]:
@@ -307,7 +309,7 @@ class Swarm:
         return after, finite
 
     def _combined(
-        self, before: ParticleSet, position: Any, count: jax.Array
+        self, before: ParticleSet, position: Combination, count: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """Positions and displacements, which native code computes from a combination of old
         positions and rates, and the number of particles that each device has lost."""
