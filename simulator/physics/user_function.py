@@ -7,6 +7,7 @@ reads traced operations, without a device."""
 
 import contextlib
 import inspect
+import pickle
 import random
 import traceback
 import zlib
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -58,28 +59,27 @@ class UserFiles(Protocol):
     compares: bool
 
 
-class Generators(NamedTuple):
+@dataclass(frozen=True)
+class Generators:
     """The states of the global generators of random numbers, of Python's `random` and of numpy."""
 
-    python: Any
-    numpy: Any
+    states: bytes
 
     @classmethod
     def now(cls) -> "Generators":
-        name, keys, *rest = np.random.get_state(legacy=True)
-        return cls(random.getstate(), (name, np.asarray(keys).tobytes(), *rest))
+        return cls(pickle.dumps((random.getstate(), np.random.get_state())))
 
     @classmethod
     def seeded(cls, text: str) -> "Generators":
         """States that are the same in every process."""
         seed = zlib.crc32(text.encode())
-        name, keys, *rest = np.random.RandomState(seed).get_state(legacy=True)
-        return cls(random.Random(seed).getstate(), (name, np.asarray(keys).tobytes(), *rest))
+        states = random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
+        return cls(pickle.dumps(states))
 
     def set(self) -> None:
-        random.setstate(self.python)
-        name, keys, *rest = self.numpy
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+        python, numpy = pickle.loads(self.states)
+        random.setstate(python)
+        np.random.set_state(numpy)
 
     @contextlib.contextmanager
     def in_use(self) -> "Iterator[Generators]":
@@ -289,8 +289,10 @@ def _trace_sum(traced: ClosedJaxpr, before: str) -> str:
         elif isinstance(value, np.ndarray | np.generic | jax.Array) and not isinstance(
             value, Tracer
         ):
-            is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-            digest.update(np.asarray(jax.random.key_data(value) if is_key else value).tobytes())
+            numbers: Any = value
+            if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+                numbers = jax.random.key_data(numbers)
+            digest.update(np.asarray(numbers).tobytes())
 
     add(traced)
     return digest.hexdigest()

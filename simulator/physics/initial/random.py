@@ -36,6 +36,10 @@ Shape = Callable[[jax.Array], jax.Array]
 """The function from |k| > 0 (1/length) to E(k), up to a factor."""
 
 
+Helicity = Annotated[Real, Field(ge=-1, le=1)]
+"""Helicity relative to its largest possible value."""
+
+
 class SpectrumSettings(Settings):
     spectrum: Literal["k4_exp", "pao", "power_law", "table"] = "k4_exp"
     """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4
@@ -79,7 +83,7 @@ class MagneticSettings(SpectrumSettings):
     energy: Positive | None = None
     """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field; by default 0.5,
     or that of the table on the grid's shells."""
-    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    helicity: Helicity = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is
     right-handed."""
     mean_field: AxisVector = (0.0, 0.0, 0.0)
@@ -293,7 +297,7 @@ class RandomSettings(SpectrumSettings, WithRandomFields):
     energy: Positive | None = None
     """Kinetic energy, the box mean of |u|^2 / 2; by default 0.5, or that of the table on the grid's
     shells."""
-    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    helicity: Helicity = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is
     right-handed."""
     fields: dict[str, NoiseSettings] = Field(default_factory=dict)

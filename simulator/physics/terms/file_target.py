@@ -5,7 +5,7 @@ mask as values on the grid."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -172,7 +172,7 @@ def stored_mask(
 
 
 def fitting_array(
-    path: Any, dataset: str | None, lead: tuple[int, ...], transform: Transform, files: TermFiles
+    path: Path, dataset: str | None, lead: tuple[int, ...], transform: Transform, files: TermFiles
 ) -> StoredValues:
     """The array of a file. Raises UserError for another shape than the run's grid has, and for
     complex values of a real field."""

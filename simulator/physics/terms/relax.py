@@ -45,7 +45,7 @@ from simulator.physics.terms.term import (
     TermSettings,
 )
 from simulator.physics.user_function import UserFunction
-from simulator.settings import Positive, PythonFile, Settings
+from simulator.settings import Parameters, Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
 
@@ -65,7 +65,7 @@ class PythonTargetSettings(Settings):
     function: str
     """function(x, y, z, t, **parameters) gives the values of the field, of a vector a component for
     each axis; in two dimensions function(x, y, t, ...)."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -186,7 +186,7 @@ class Relax(Term):
     def _is_modal(self, name: str) -> bool:
         return self._modal and name in self._stored
 
-    def _no_slip_time(self, viscosity: Any, diffuses: Sequence[str]) -> Any:
+    def _no_slip_time(self, viscosity: Number | float, diffuses: Sequence[str]) -> Number | float:
         mask = self.settings.mask
         wall = isinstance(mask, ShapeSettings) and tuple(self.settings.target) == ("velocity",)
         if not wall or "velocity" not in diffuses or absent(viscosity):
@@ -400,7 +400,7 @@ class Relax(Term):
         ratios = {c: integrals[f"force_{name}_{axis}"] / pressure for c, axis in along.items()}
         return {**integrals, **ratios}
 
-    def _area(self, length: Any) -> Any:
+    def _area(self, length: Number | float) -> Number | float:
         if self.grid.planar:
             return length
         match self.settings.mask:

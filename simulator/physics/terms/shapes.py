@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError, prefixed
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
-from simulator.settings import InputPath, Positive, PythonFile, Settings, entries, wrong
+from simulator.settings import InputPath, Parameters, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, Truth, root
 from simulator.spectral.grid import AXES
@@ -319,7 +319,7 @@ class PythonMaskSettings(Settings):
     function: str
     """function(x, y, z, t, **parameters) gives the mask, from 0 to 1; in two dimensions
     function(x, y, t, ...)."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 

@@ -105,7 +105,12 @@ class Term:
         self.held = {}
         self._unforced = model.unforced
 
-    def trace(self, function: Callable[..., Any], user: UserFunction | None, *values: Any) -> None:
+    def trace(
+        self,
+        function: Callable[..., Any],
+        user: UserFunction | None,
+        *values: Mapping[str, jax.ShapeDtypeStruct],
+    ) -> None:
         """Traces a function (*values, points, time), on a block without a device; and raises
         UserError if the function `user` in it uses values at several points."""
         axes, time = traced_points(self.transform.dtype)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import Coordinates
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_values
-from simulator.settings import PythonFile, Settings
+from simulator.settings import Parameters, PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
 
 
@@ -29,7 +29,7 @@ class PythonCoefficientSettings(Settings):
     function: str
     """function(values, points, time, **parameters) gives the coefficient at a point, length^2 /
     time. `values` are the fields by name and, for the velocity, `shear_rate`."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
