@@ -388,6 +388,8 @@ gives it or, on the command line and in Python, at the current folder; the value
 and `$VARIABLE` are expanded."""
 _EXECUTED = Field(json_schema_extra={"executed": True})
 PythonFile = Annotated[InputPath, _EXECUTED]
+Parameters = Annotated[dict[str, Any], Field(default_factory=dict)]
+"""Keyword arguments of a user's function."""
 """An `InputPath` whose file is executed as Python."""
 ShellText = Annotated[str, _EXECUTED]
 """Text that a shell executes."""

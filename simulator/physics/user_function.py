@@ -7,14 +7,15 @@ reads traced operations, without a device."""
 
 import contextlib
 import inspect
+import pickle
 import random
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -58,28 +59,27 @@ class UserFiles(Protocol):
     compares: bool
 
 
-class Generators(NamedTuple):
+@dataclass(frozen=True)
+class Generators:
     """The states of the global generators of random numbers, of Python's `random` and of numpy."""
 
-    python: Any
-    numpy: Any
+    states: bytes
 
     @classmethod
     def now(cls) -> "Generators":
-        name, keys, *rest = np.random.get_state(legacy=True)
-        return cls(random.getstate(), (name, np.asarray(keys).tobytes(), *rest))
+        return cls(pickle.dumps((random.getstate(), np.random.get_state())))
 
     @classmethod
     def seeded(cls, text: str) -> "Generators":
         """States that are the same in every process."""
         seed = zlib.crc32(text.encode())
-        name, keys, *rest = np.random.RandomState(seed).get_state(legacy=True)
-        return cls(random.Random(seed).getstate(), (name, np.asarray(keys).tobytes(), *rest))
+        states = random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
+        return cls(pickle.dumps(states))
 
     def set(self) -> None:
-        random.setstate(self.python)
-        name, keys, *rest = self.numpy
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+        python, numpy = pickle.loads(self.states)
+        random.setstate(python)
+        np.random.set_state(numpy)
 
     @contextlib.contextmanager
     def in_use(self) -> "Iterator[Generators]":
@@ -236,9 +236,8 @@ class UserFunction:
             return
         operation, trace = mixed
         lines = [f.line_num for f in getattr(trace, "frames", ()) if f.file_name == str(self.path)]
-        place = f"{self.path}:{lines[0]}: {self.name}" if lines else None
-        problem = f"uses {operation}, but it sees the points of one block only; {advice}"
-        raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
+        place = replace(self, line=lines[0]) if lines else self
+        raise place.refused(f"uses {operation}, but it sees the points of one block only; {advice}")
 
 
 POINTS = (101, 103, 107)
@@ -273,8 +272,7 @@ def _trace_sum(traced: ClosedJaxpr, before: str) -> str:
 
     def add(value: Any) -> None:
         if isinstance(value, ClosedJaxpr):
-            add(value.jaxpr)
-            add(value.consts)
+            add([value.jaxpr, value.consts])
         elif isinstance(value, Jaxpr):
             for equation in value.eqns:
                 digest.update(equation.primitive.name.encode())
@@ -291,15 +289,13 @@ def _trace_sum(traced: ClosedJaxpr, before: str) -> str:
         elif isinstance(value, np.ndarray | np.generic | jax.Array) and not isinstance(
             value, Tracer
         ):
-            digest.update(_numbers(value).tobytes())
+            numbers: Any = value
+            if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+                numbers = jax.random.key_data(numbers)
+            digest.update(np.asarray(numbers).tobytes())
 
     add(traced)
     return digest.hexdigest()
-
-
-def _numbers(array: Any) -> np.ndarray:
-    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(array) if is_key else array)
 
 
 _RUNNING = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
@@ -314,13 +310,16 @@ def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
     for outer in traced.jaxpr.eqns:
         for equation in _operations(outer):
             if not _is_pointwise(equation):
+                name = equation.primitive.name
+                words = [word for start, word in _WORDS.items() if name.startswith(start)]
                 # Of JAX's own functions only the call appears in the user's file.
-                return _named(equation), outer.source_info.traceback
+                return [*words, "values at other points"][0], outer.source_info.traceback
     return None
 
 
 def _operations(equation: JaxprEqn) -> Iterator[JaxprEqn]:
-    inner = [j for value in equation.params.values() for j in _jaxprs(value)]
+    parameters = jax.tree.leaves([*equation.params.values()])
+    inner = [getattr(p, "jaxpr", p) for p in parameters if isinstance(p, ClosedJaxpr | Jaxpr)]
     if not inner:
         yield equation
     for jaxpr in inner:
@@ -328,17 +327,7 @@ def _operations(equation: JaxprEqn) -> Iterator[JaxprEqn]:
             yield from _operations(called)
 
 
-def _jaxprs(value: object) -> Iterator[Jaxpr]:
-    if isinstance(value, ClosedJaxpr):
-        yield value.jaxpr
-    elif isinstance(value, Jaxpr):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _jaxprs(item)
-
-
-def _points(shape: tuple[int, ...]) -> list[int]:
+def _points(shape: Sequence[int]) -> list[int]:
     return [n for n in shape if n in POINTS]
 
 
@@ -352,42 +341,31 @@ def _is_pointwise(equation: JaxprEqn) -> bool:
     name = equation.primitive.name
     params = equation.params
     inputs = _shapes(equation.invars)
-    outputs = _shapes(equation.outvars)
     extents = {n for shape in inputs for n in _points(shape)}
-    if any(_points(shape) != sorted(_points(shape)) for shape in outputs):
+    outputs = [_points(shape) for shape in _shapes(equation.outvars)]
+    if any(points != sorted(points) or not extents <= {*points} for points in outputs):
         return False
-    if any(not extents <= set(shape) for shape in outputs):
-        return False
-    match name:
-        case "fft":
-            return not extents
-        case "iota" | "random_bits" | "threefry2x32":
-            # Positions or random numbers of a block, not of the box.
-            return not any(map(_points, outputs))
-        case "gather":
-            return set(_points(inputs[0])) <= set(params["slice_sizes"])
-        case "scatter" | "scatter-add" | "scatter_add":
-            return set(_points(inputs[0])) <= set(inputs[2])
-        case _ if name in _ALONG:
-            along = params[_ALONG[name]]
-            axes = along if isinstance(along, tuple | list) else (along,)
-            return not any(inputs[0][axis] in POINTS for axis in axes)
-        case _ if name.startswith(("conv_general", "reduce_window")):
-            return not extents
+    if name in ("iota", "random_bits", "threefry2x32"):
+        # Positions or random numbers of a block, not of the box.
+        return not any(outputs)
+    if name == "fft" or name.startswith(("conv_general", "reduce_window")):
+        return not extents
+    if name == "gather":
+        return {*_points(inputs[0])} <= {*params["slice_sizes"]}
+    if name in ("scatter", "scatter-add", "scatter_add"):
+        return {*_points(inputs[0])} <= {*inputs[2]}
+    if name in _ALONG:
+        return not any(inputs[0][int(axis)] in POINTS for axis in np.ravel(params[_ALONG[name]]))
     return True
 
 
-def _named(equation: JaxprEqn) -> str:
-    name = equation.primitive.name
-    for start, word in (
-        ("reduce_", "a sum, mean or maximum over points"),
-        ("fft", "a Fourier transform"),
-        ("random", "random numbers"),
-        ("threefry", "random numbers"),
-        ("iota", "positions (jnp.arange)"),
-        ("cum", "a running sum over points"),
-        ("dot_general", "a sum over points"),
-    ):
-        if name.startswith(start):
-            return word
-    return "values at other points"
+_WORDS = {
+    "reduce_": "a sum, mean or maximum over points",
+    "fft": "a Fourier transform",
+    "random": "random numbers",
+    "threefry": "random numbers",
+    "iota": "positions (jnp.arange)",
+    "cum": "a running sum over points",
+    "dot_general": "a sum over points",
+}
+"""The words for operations, by the beginning of their names."""

@@ -10,11 +10,13 @@
 `simulation.diagnostics(state)["drag_disc"]`. JAX differentiates the step, every array stays sharded,
 and physical space is visited in blocks as in a run.
 
-A step's reverse needs the state that it began with and the tendencies of its stages. The forward
-pass keeps all of them, or all states, as `HELD` allows. If the states take more, or if `kept` is
-given, it keeps `kept` states; the reverse computes the states from one of them to the next again,
-if these are more than `kept` in the same way, and then the stages of each step. With `kept` =
-sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs."""
+The backward pass of a step needs the state before the step and the tendencies of its stages. If
+they fit into `HELD` bytes for all steps, the forward pass stores them; otherwise it stores all
+states, and the backward pass computes the tendencies again. If the states do not fit either, or if
+`kept` is set, the run is divided into `kept` segments. The forward pass stores the first state of
+each segment, and the backward pass runs one segment after the other again; long segments are
+divided in the same way. With `kept` = sqrt(steps) the memory holds 2 sqrt(steps) states, and the
+steps are computed three times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,13 +38,14 @@ from simulator.simulation import initial_state, particle_adjoint
 from simulator.simulation.advance import step_of
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
+from simulator.simulation.varied import BLOCKS
 from simulator.spectral.arrays import Number
 from simulator.spectral.transform import Tree
 
 Tendency = Callable[..., tuple[Tree, Tree]]
 
 HELD = SMALL // 2
-"""Bytes of a device for the states, or states and rates, of all steps without `kept`."""
+"""Bytes of a device for the stored states, with or without tendencies, if `kept` is not set."""
 RATES = "rates"  # The name of the tendencies of a step's stages, for `jax.checkpoint`.
 
 
@@ -101,12 +104,6 @@ def _part(
 
 
 FIELDS = "fields"
-VARIED = (
-    "model.",
-    "forcing.",
-    "terms.",
-    "initial.",
-)  # Blocks of a configuration whose numbers may be variables.
 
 Loss = Callable[..., jax.Array]
 
@@ -194,16 +191,11 @@ class Gradient:
         while True:
             result, needed = program(values, begin, self._room)
             capacities = {name: max(self._room, begin.particles[name].capacity) for name in needed}
-            name = next(
-                (
-                    n
-                    for n, k in needed.items()
-                    if not isinstance(k, Tracer) and int(k) > capacities[n]
-                ),
-                None,
-            )
-            if name is None:
+            traced = any(isinstance(number, Tracer) for number in needed.values())
+            small = [] if traced else [n for n, k in needed.items() if int(k) > capacities[n]]
+            if not small:
                 return result
+            name = small[0]
             self._room = simulation.populations[name].room(int(needed[name]))
             if simulation.cluster.is_first:
                 simulation.report(
@@ -331,7 +323,7 @@ class Gradient:
                     raise UserError(
                         f"variables: {unknown.pop()!r} is not a field of the model, which has {known}"
                     )
-            elif not key.startswith(VARIED):
+            elif key.partition(".")[0] not in BLOCKS:
                 problem = "fields, and numbers of model, forcing and initial, can vary, and model.subgrid.arrays"
                 raise UserError(f"variables: {key!r}; {problem}")
         if any(key.startswith("initial.") for key in variables) and (

@@ -78,7 +78,7 @@ def ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets
     """The particles after a course, from their `records` in the buffers of `begin`. If a device's
     buffer was too small for the particles there, `needed` tells how many came, and positions are
     NaN; on the way back slopes are."""
-    return _without(_ran(model, course, records, begin), "start")
+    return _forward(model, course, records, begin)[0]
 
 
 def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Sets:
@@ -113,56 +113,19 @@ def _ran(model: Composite, course: Course, records: Records, begin: Sets) -> Set
 
 def _forward(model: Composite, course: Course, records: Records, begin: Sets) -> tuple[Sets, Any]:
     end = _ran(model, course, records, begin)
-    return _without(end, "start"), (course, end, begin)
+    return {n: s.without("start") for n, s in end.items()}, (course, end, begin)
 
 
 def _reverse(
     model: Composite, residuals: tuple[Course, Sets, Sets], slopes: Sets
 ) -> tuple[Course, Records, None]:
     """The slopes of the loss by the course and by the records. lambda_x and lambda_v, the slopes by
-    positions and velocities, are records `by_position` and `by_velocity` of the particles; for a
-    round, from its end,
-
-        lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep."""
+    positions and velocities, are records `by_position` and `by_velocity` of the particles."""
     course, end, begin = residuals
-
-    def with_slopes(particles: ParticleSet, slopes: ParticleSet) -> ParticleSet:
-        valid = particles.valid
-        by = {f"by_{r}": jnp.where(valid, slopes.records[r], 0) for r in RECORDS}
-        return particles.with_records(by)
-
-    sets = {n: with_slopes(s, slopes[n]) for n, s in end.items()}
-
-    def undrifted(sets: Sets, drift: Number) -> tuple[Sets, jax.Array]:
-        by_drift = _inner(sets, {n: s.records["velocity"] for n, s in sets.items()}, "by_position")
-        new = {n: _added(s, by_velocity=drift * s.records["by_position"]) for n, s in sets.items()}
-        return model.drift(new, -drift), by_drift
-
-    def round_(sets: Sets, row: tuple[Number, ...]) -> tuple[Sets, Any]:
-        keep, kick, drift = row
-        sets, by_drift = undrifted(sets, drift)
-
-        def forces(records: Records) -> Any:
-            return _pulls(model, {n: s.with_records(records[n]) for n, s in sets.items()})
-
-        pulls, transposed = jax.vjp(forces, _records(sets, ("position", "mass")))
-        by_kick = _inner(sets, pulls, "by_velocity")
-        (more,) = transposed({n: kick * s.records["by_velocity"] for n, s in sets.items()})
-        before = {n: (s.records["velocity"] - kick * pulls[n]) / keep for n, s in sets.items()}
-        by_keep = _inner(sets, before, "by_velocity")
-        for n, s in sets.items():
-            s = _added(s, by_position=more[n]["position"], by_mass=more[n]["mass"])
-            sets = {
-                **sets,
-                n: s.with_records(
-                    {"velocity": before[n], "by_velocity": keep * s.records["by_velocity"]}
-                ),
-            }
-        return sets, (by_keep, by_kick, by_drift, _fits(sets))
-
+    sets = {n: _with_slopes(s, slopes[n]) for n, s in end.items()}
     rows = (course.keeps, course.kicks, course.drifts)
-    sets, (*by_rows, fits) = lax.scan(round_, sets, rows, reverse=True)
-    sets, by_first = undrifted(sets, course.first)
+    sets, (*by_rows, fits) = lax.scan(partial(_round_back, model), sets, rows, reverse=True)
+    sets, by_first = _undrifted(model, sets, course.first)
     sets = {n: s.with_records({"position": s.records["start"]}) for n, s in sets.items()}
     sets = model.drift(sets, jnp.zeros(()) * by_first.sum())
     # Sums over devices stand after the loops: inside, they could be confused with the exchange of
@@ -171,6 +134,41 @@ def _reverse(
     by_all = Course(by_first.sum(), *(part.sum(-1) for part in by_rows)), by_records
     fits = fits.all() & _fits(sets)
     return *jax.tree.map(lambda slope: jnp.where(fits, slope, jnp.nan), by_all), None
+
+
+def _with_slopes(particles: ParticleSet, slopes: ParticleSet) -> ParticleSet:
+    by = {f"by_{r}": jnp.where(particles.valid, slopes.records[r], 0) for r in RECORDS}
+    return particles.with_records(by)
+
+
+def _undrifted(model: Composite, sets: Sets, drift: Number) -> tuple[Sets, jax.Array]:
+    """The particles and slopes before a drift, and on each device the slope by the drift."""
+    by_drift = _inner(sets, {n: s.records["velocity"] for n, s in sets.items()}, "by_position")
+    new = {n: _added(s, by_velocity=drift * s.records["by_position"]) for n, s in sets.items()}
+    return model.drift(new, -drift), by_drift
+
+
+def _round_back(model: Composite, sets: Sets, row: tuple[Number, ...]) -> tuple[Sets, Any]:
+    """The particles and slopes before a round, and the slopes by its numbers:
+
+    lambda_v += drift lambda_x,  lambda_x += kick (dg/dx)^T lambda_v,  lambda_v *= keep."""
+    keep, kick, drift = row
+    sets, by_drift = _undrifted(model, sets, drift)
+
+    def forces(records: Records) -> Any:
+        return _pulls(model, {n: s.with_records(records[n]) for n, s in sets.items()})
+
+    pulls, transposed = jax.vjp(forces, _records(sets, ("position", "mass")))
+    by_kick = _inner(sets, pulls, "by_velocity")
+    (more,) = transposed({n: kick * s.records["by_velocity"] for n, s in sets.items()})
+    before = {n: (s.records["velocity"] - kick * pulls[n]) / keep for n, s in sets.items()}
+    by_keep = _inner(sets, before, "by_velocity")
+    new = {}
+    for n, s in sets.items():
+        kicked = {"velocity": before[n], "by_velocity": keep * s.records["by_velocity"]}
+        slopes = {f"by_{r}": s.records[f"by_{r}"] + slope for r, slope in more[n].items()}
+        new[n] = s.with_records(kicked | slopes)
+    return new, (by_keep, by_kick, by_drift, _fits(new))
 
 
 ran.defvjp(_forward, _reverse)
@@ -191,10 +189,6 @@ def _records(sets: Sets, names: Iterable[str] = RECORDS) -> dict[str, dict[str, 
 
 def _added(particles: ParticleSet, **more: jax.Array) -> ParticleSet:
     return particles.with_records({r: particles.records[r] + values for r, values in more.items()})
-
-
-def _without(sets: Sets, record: str) -> Sets:
-    return {n: s.without(record) for n, s in sets.items()}
 
 
 def _inner(sets: Sets, vectors: Mapping[str, jax.Array], slope: str) -> Float[Array, "device"]:
@@ -285,9 +279,14 @@ def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Set
     return begun
 
 
-def _wider(particles: ParticleSet, domain: Domain, room: int) -> ParticleSet:
-    wide = grown(particles, max(room, particles.capacity))
-    return lax.with_sharding_constraint(wide, particle_shardings(wide, domain))
+def _wider(model: Composite, sets: Sets, room: int) -> Sets:
+    """The particles in buffers of `room` entries at least."""
+    wider = {}
+    for name, particles in sets.items():
+        wide = grown(particles, max(room, particles.capacity))
+        shardings = particle_shardings(wide, model.populations[name].domain)
+        wider[name] = lax.with_sharding_constraint(wide, shardings)
+    return wider
 
 
 def states(
@@ -314,29 +313,19 @@ def states(
     if dt is not None:
         times = begin.time + dt * jnp.arange(ends[-1] + 1)
     else:
-        ends_of_steps = simulation.time_step.ends
-        assert ends_of_steps is not None
-        times = jnp.asarray(ends_of_steps)
-        if ends[-1] >= len(times):
-            raise UserError(f"steps: {ends[-1]} are more than the {len(times) - 1} of time.steps")
-        if background is not None and background.traced and model.background is not None:
-            scales = [model.background.scale_factor_at(float(t)) for t in ends_of_steps]
-            times = jnp.stack([jnp.asarray(background.time_of(a)) for a in scales])
+        times = _ends_of_steps(simulation, background, ends[-1])
     gravity = (
         variables[GRAVITY] / model.settings.gravitational_constant if GRAVITY in variables else 1.0
     )
     start = variables.get(PARTICLES, {})
-    reached: list[State] = []
-    domains = {n: population.domain for n, population in model.populations.items()}
     begun = _displaced(varied, variables, begin.particles) if starts else begin.particles
-    begun = {
-        n: _wider(s.with_records(start.get(n, {})), domains[n], room) for n, s in begun.items()
-    }
-    records = _records(begun)
-    sets: Any = {n: _wider(s, domains[n], room) for n, s in begin.particles.items()}
+    begun = {n: s.with_records(start.get(n, {})) for n, s in begun.items()}
+    records = _records(_wider(model, begun, room))
+    sets = _wider(model, begin.particles, room)
+    reached: list[State] = []
     for before, end in pairwise((0, *ends)):
         part = course(integrator, background, times[before : end + 1], gravity)
-        sets = ran(model, part, records, sets)
+        sets: Sets = ran(model, part, records, sets)  # type: ignore[assignment]
         records = _records(sets)
         clock = {"time": times[end], "step": begin.step + end, "dt": times[end] - times[end - 1]}
         # The energy that the expansion works on influences no step.
@@ -344,3 +333,18 @@ def states(
             replace(begin, particles=sets, memory=StateMemory(rate=begin.memory.rate), **clock)
         )
     return tuple(reached)
+
+
+def _ends_of_steps(simulation: Simulation, background: Background | None, last: int) -> jax.Array:
+    """The times at which the steps of `time.steps` end, at the same scale factors also in another
+    `background`. Raises UserError if there are fewer than `last`."""
+    ends = simulation.time_step.ends
+    assert ends is not None
+    if last >= len(ends):
+        raise UserError(f"steps: {last} are more than the {len(ends) - 1} of time.steps")
+    usual = simulation.model.background
+    if background is None or not background.traced or usual is None:
+        return jnp.asarray(ends)
+    return jnp.stack(
+        [jnp.asarray(background.time_of(usual.scale_factor_at(float(t)))) for t in ends]
+    )

@@ -84,11 +84,11 @@ class System:
         model = with_arrays(self.model.at(time, begin.time), begin.memory.terms)
         model = linearized(model, begin.fields)
         rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes, limited)
-        counts = {name: particles.count for name, particles in begin.particles.items()}
-        values = evaluated.values.get("velocity")
-        linear = linear_rates(model, fields) if self.swarm.kinds else {}
-        at = (begin.memory.particles, counts, time, values)
-        moving = self.swarm.rates(fields, rates, linear, u, *at)
+        if not self.swarm.kinds:
+            return Evolved(rates), evaluated.maxima
+        change = rates["velocity"] + linear_rates(model, fields)["velocity"]
+        at = (begin.particles, begin.memory.particles, time, evaluated.values.get("velocity"))
+        moving = self.swarm.rates(fields, change, u, *at)
         return Evolved(rates | moving), evaluated.maxima
 
     def rate(self, begin: State, maxima: Numbers) -> Number:

@@ -9,7 +9,8 @@ from simulator.errors import UserError, nearest
 from simulator.physics.models.closures import fitted
 from simulator.settings import Settings, walk, with_value
 
-_BLOCKS = ("model", "forcing", "terms", "initial")
+BLOCKS = ("model", "forcing", "terms", "initial")
+"""The blocks of a configuration whose numbers may be variables."""
 
 
 def with_values(
@@ -25,7 +26,7 @@ def with_values(
     configuration; `arrays`: the model's trees of arrays, by key. Raises UserError for a key that
     does not exist or is no number, or for arrays of other names or shapes."""
     known = {f"time.{key}" for key in TIME_STEP} | arrays.keys()
-    for block in _BLOCKS:
+    for block in BLOCKS:
         known |= _numbers(getattr(config, block), block)
     if equation is not None:
         known = {key for key in known if not key.startswith("model.parameters")}

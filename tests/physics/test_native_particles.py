@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from gravity_cases import MATTER, by_id, simulation
 from numpy.testing import assert_allclose, assert_array_equal
-from particle_cases import GRID, LAYOUTS
+from particle_cases import GRID, LAYOUTS, random_positions, shared_out
 from tiers import slow
 
-from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles import Domain
 from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, in_cell_order
@@ -193,39 +193,23 @@ def test_kept_values_are_those_of_the_inverse(layout):
 @pytest.mark.parametrize("layout", ["one device", "2 slabs"])
 def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     domain = Domain.of(transform(layout, np.float64))
-    rng = np.random.default_rng(3)
-    entries = 300
     devices = domain.devices
-    position = rng.random((3, devices * entries)) * np.array(GRID.box)[:, None]
-    ids = rng.permutation(devices * entries)
-    count = np.full(devices, COUNT, np.int32)
-    empty = (np.arange(entries) >= COUNT)[None].repeat(devices, 0).ravel()
-    ids[empty], position[:, empty] = -1, 0
-    put = jax.device_put
-    along = domain.sharding(1)
-    records = {"tag": put(2.0 * ids, along), "position": put(position, domain.sharding(2))}
-    particles = ParticleSet(
-        records, put(ids, along), put(count, along), put(jnp.int32(0), domain.everywhere)
-    )
+    position = random_positions(COUNT * devices, 3)
+    particles = shared_out(position, domain, 2 * COUNT)
     run = jax.jit(lambda p, due: in_cell_order(p, domain, due))
     same = run(particles, jnp.asarray(False))
     for before, after in zip(jax.tree.leaves(particles), jax.tree.leaves(same), strict=True):
         assert_array_equal(before, after)
     found = run(particles, jnp.asarray(True))
     cells = [np.asarray(domain.plane(found.records["position"], "xyz".index(a))) for a in ORDER]
-    cell = np.ravel_multi_index(cells, [GRID.shape["xyz".index(a)] for a in ORDER]).reshape(
-        devices, entries
-    )
-    assert (np.diff(cell[:, :COUNT]) >= 0).all()
-    assert_array_equal(np.asarray(found.id)[empty], -1)
-    assert_array_equal(np.asarray(found.records["tag"]), 2.0 * np.asarray(found.id))
-    for device in range(devices):
-        here = slice(device * entries, device * entries + COUNT)
-        a = np.argsort(ids[here])
-        b = np.argsort(np.asarray(found.id)[here])
-        assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
-        sorted_ = np.asarray(found.records["position"])[:, here]
-        assert_array_equal(sorted_[:, b], position[:, here][:, a])
+    cell = np.ravel_multi_index(cells, [GRID.shape["xyz".index(a)] for a in ORDER])
+    assert (np.diff(cell.reshape(devices, -1)[:, :COUNT]) >= 0).all()
+    home = np.asarray(found.id).reshape(devices, -1)
+    assert_array_equal(home[:, :COUNT] // COUNT, np.arange(devices)[:, None].repeat(COUNT, 1))
+    assert_array_equal(home[:, COUNT:], -1)
+    records = by_id(found)
+    assert_array_equal(records["tag"], 0.5 + np.arange(COUNT * devices))
+    assert_array_equal(records["position"], position)
 
 
 CASE = """\
@@ -237,6 +221,18 @@ particles: [{name: a, kind: tracer, count: 100}, {name: b, kind: tracer, count: 
 """
 
 
+def stepped(case, devices, steps, *overrides):
+    """For each kind of particles those at the start and after steps by native kernels, and both
+    by XLA."""
+    found = []
+    for kernels in ("native", "xla"):
+        run = simulation(case, f"fft.kernels={kernels}", *overrides, devices=devices)
+        found.append([by_id(particles) for particles in run.state.particles.values()])
+        state = run.advance(run.state, Until(np.float64(9), np.float64(9), np.int64(steps)))
+        found.append([by_id(particles) for particles in state.particles.values()])
+    return zip(*found, strict=True)
+
+
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
@@ -246,15 +242,7 @@ def test_tracers_take_the_steps_that_xla_takes(integrator, devices):
     """Kernels compute the positions of stages from combinations of rates. In 10 steps, in which
     particles are sorted and some move to other devices, round-off of lengths of order 10 does not
     grow much."""
-
-    def stepped(kernels):
-        run = simulation(
-            CASE, f"time.integrator={integrator}", f"fft.kernels={kernels}", devices=devices
-        )
-        state = run.advance(run.state, Until(np.float64(9), np.float64(9), np.int64(10)))
-        return [by_id(state.particles[name]) for name in "ab"]
-
-    for one, other in zip(stepped("native"), stepped("xla"), strict=True):
+    for _, one, _, other in stepped(CASE, devices, 10, f"time.integrator={integrator}"):
         assert abs(other["displacement"]).max() > 1
         for record in ("position", "displacement"):
             assert_allclose(one[record], other[record], rtol=0, atol=1e-11)
@@ -264,14 +252,7 @@ def test_tracers_take_the_steps_that_xla_takes(integrator, devices):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_matter_takes_the_steps_that_xla_takes(devices):
     """Kicks, drifts and sorting, to the rounding of some ten sums over 64 points."""
-
-    def stepped(kernels):
-        run = simulation(MATTER, f"fft.kernels={kernels}", devices=devices)
-        begin = by_id(run.state.particles["dark"])
-        state = run.advance(run.state, Until(np.float64(9), np.float64(9), np.int64(4)))
-        return begin, by_id(state.particles["dark"])
-
-    (begin, one), (_, other) = stepped("native"), stepped("xla")
+    ((begin, one, _, other),) = stepped(MATTER, devices, 4)
     for record in ("position", "velocity"):
         assert abs(one[record] - begin[record]).max() > 1e-3
         assert_allclose(one[record], other[record], rtol=0, atol=1e-11)

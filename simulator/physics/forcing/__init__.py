@@ -6,11 +6,11 @@ from simulator.physics.forcing.band import ConstantPower, Linear, OrnsteinUhlenb
 from simulator.physics.forcing.forcing import (
     AbcForcing,
     Forcing,
+    Forcings,
     Kolmogorov,
     PythonForcing,
     TaylorGreenForcing,
 )
-from simulator.physics.forcing.forcings import Forcings
 from simulator.registry import Registry, subclass_of
 
 _OURS: dict[str, type[Any]] = {

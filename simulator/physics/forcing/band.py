@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import FieldForcing, FieldForcingSettings
 from simulator.physics.initial.initial import StartFiles
-from simulator.physics.initial.random import helical
+from simulator.physics.initial.random import Helicity, helical
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.damping import absent
 from simulator.physics.models.density import center_velocity
@@ -153,7 +153,7 @@ def embedded(
 class HelicalSettings(FieldForcingSettings):
     """Keys of a force that may have helicity."""
 
-    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    helicity: Helicity = 0.0
     """Helicity of the force relative to its largest possible value: with 1 only right-handed modes
     are driven, those with curl f = k f."""
 

@@ -1,5 +1,5 @@
-"""The contract of a forcing, steady forces made of few modes, and the force of a user's
-function."""
+"""The contract of a forcing, the sum of a list of forces, steady forces made of few modes, and the
+force of a user's function."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
 
 from simulator.errors import UserError, did_you_mean, shown
 from simulator.physics.initial.initial import StartFiles, three_dimensional
@@ -19,10 +18,10 @@ from simulator.physics.initial.vortices import (
     taylor_green,
 )
 from simulator.physics.models import Equation, Fields
-from simulator.physics.models.tendency import solenoidal_rates
+from simulator.physics.models.tendency import added, solenoidal_rates
 from simulator.physics.names import is_word, naming
 from simulator.physics.user_function import UserFunction
-from simulator.settings import Points, PythonFile, Real, Settings
+from simulator.settings import Parameters, Points, PythonFile, Real, Settings
 from simulator.spectral import Local
 from simulator.spectral import Points as GridPoints
 from simulator.spectral.arrays import Number, Numbers, PointValues, SpectralVector, Whole
@@ -75,6 +74,51 @@ class Forcing:
         raise TypeError(f"{type(self).__name__} does not define acceleration")
 
 
+class Forcings:
+    """The sum of forces, by name. The arrays in their memory have the names `NAME_FORCE`; those of a
+    single force have the names that it gives."""
+
+    def __init__(self, forces: Mapping[str, Forcing]):
+        self.forces = forces
+        self._keys = {name: tuple(jax.eval_shape(f.memory)) for name, f in forces.items()}
+
+    def _key(self, key: str, name: str) -> str:
+        return key if len(self.forces) == 1 else f"{key}_{name}"
+
+    def _of(self, force: str, memory: Numbers) -> Numbers:
+        return {key: memory[self._key(key, force)] for key in self._keys[force]}
+
+    def memory(self) -> Numbers:
+        """The first values of the arrays that forces carry from step to step."""
+        return {
+            self._key(key, name): array
+            for name, force in self.forces.items()
+            for key, array in force.memory().items()
+        }
+
+    def renewed(self, memory: Numbers, step: Whole, dt: Number) -> Numbers:
+        """The memory after step number `step` of length dt."""
+        new: dict[str, jax.Array] = {}
+        for name, force in self.forces.items():
+            renewed = force.renewed(self._of(name, memory), step, dt)
+            new |= {self._key(key, name): array for key, array in renewed.items()}
+        return new
+
+    def each(self, fields: Fields, time: Number, memory: Numbers) -> dict[str, Fields]:
+        """The accelerations (field/time) by each force, by field."""
+        return {
+            name: force.acceleration(fields, time, self._of(name, memory))
+            for name, force in self.forces.items()
+        }
+
+    def acceleration(self, fields: Fields, time: Number, memory: Numbers) -> Fields:
+        """The sum of the accelerations, by field."""
+        total: Fields = {}
+        for accelerations in self.each(fields, time, memory).values():
+            total = added(total, accelerations)
+        return total
+
+
 class FieldForcing(Forcing):
     """A force on one field, the key `field`."""
 
@@ -110,7 +154,7 @@ class PythonForcingSettings(ForcingSettings):
     function: str
     """function(x, y, z, t, **parameters) gives accelerations by field; in two dimensions
     function(x, y, t, ...)."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -179,11 +223,14 @@ class _Steady(FieldForcing):
 
     on_scalars = False
     axes = "xyz"  # The axes along which the force varies.
+    in_planes: ClassVar[bool] = True  # Whether there is such a force in a plane.
 
     def __init__(self, settings: Any, model: Equation, files: StartFiles):
+        kind = settings.kind
+        if not self.in_planes:
+            three_dimensional(model.transform, kind)
         super().__init__(settings, model, files)
         grid = model.transform.grid
-        kind = settings.kind
         n = getattr(settings, "wavenumber", 1)
         kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
         axes = "".join(a for a in self.axes if a in kept)
@@ -246,10 +293,7 @@ class AbcForcing(_Steady):
     """f = F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
 
     Settings = AbcForcingSettings
-
-    def __init__(self, settings: AbcForcingSettings, model: Equation, files: StartFiles):
-        three_dimensional(model.transform, "abc")
-        super().__init__(settings, model, files)
+    in_planes = False
 
     def _force(self, w: Waves) -> SpectralVector:
         return arnold_beltrami_childress(w, self.settings)

@@ -1,11 +1,10 @@
 """Fields from a user's function."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
@@ -14,7 +13,7 @@ from simulator.physics.models.particle_component import RECORDS, ParticleCompone
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import python_positions
 from simulator.physics.user_function import UserFunction
-from simulator.settings import PythonFile, Settings
+from simulator.settings import Parameters, PythonFile, Settings
 from simulator.spectral import Transform
 
 
@@ -26,7 +25,7 @@ class PythonStartSettings(Settings):
     """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x,
     y, ...). For particles function(id, **parameters) gives a dict of position (3, n), velocity (3,
     n), mass (n,) for ids (n,)."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -76,7 +75,7 @@ class PythonStart(Initial):
 
 
 def field_array(
-    value: Any,
+    value: object,
     lead: tuple[int, ...],
     transform: Transform,
     name: str,
@@ -89,25 +88,23 @@ def field_array(
     try:
         if isinstance(value, list | tuple):
             value = jnp.stack([_spread(jnp.asarray(v), points, padded) for v in value])
-        value = jnp.asarray(value)
-        if value.shape[: len(lead)] != lead:
+        array = jnp.asarray(value)  # type: ignore[arg-type]
+        if array.shape[: len(lead)] != lead:
             raise ValueError
-        value = _spread(value, points, padded)
-        if value.shape != (*lead, *padded):
+        array = _spread(array, points, padded)
+        if array.shape != (*lead, *padded):
             raise ValueError
     except (TypeError, ValueError):
-        if isinstance(value, list | tuple):
-            has = f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
+        parts = value if isinstance(value, list | tuple) else (value,)
+        shapes = ", ".join(str(getattr(part, "shape", type(part).__name__)) for part in parts)
+        if parts is value:
+            has = f"parts of shapes {shapes}"
         else:
-            has = (
-                f"shape {value.shape}"
-                if hasattr(value, "shape")
-                else f"the type {type(value).__name__}"
-            )
+            has = f"shape {shapes}" if hasattr(value, "shape") else f"the type {shapes}"
         raise refused(f"{name} has {has}; shape {(*lead, *points)} is needed") from None
-    if jnp.iscomplexobj(value) and transform.layout.real:
+    if jnp.iscomplexobj(array) and transform.layout.real:
         raise refused(f"{name} is complex; real values are needed")
-    return value
+    return array
 
 
 def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) -> jax.Array:

@@ -36,6 +36,10 @@ Shape = Callable[[jax.Array], jax.Array]
 """The function from |k| > 0 (1/length) to E(k), up to a factor."""
 
 
+Helicity = Annotated[Real, Field(ge=-1, le=1)]
+"""Helicity relative to its largest possible value."""
+
+
 class SpectrumSettings(Settings):
     spectrum: Literal["k4_exp", "pao", "power_law", "table"] = "k4_exp"
     """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4
@@ -79,7 +83,7 @@ class MagneticSettings(SpectrumSettings):
     energy: Positive | None = None
     """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field; by default 0.5,
     or that of the table on the grid's shells."""
-    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    helicity: Helicity = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is
     right-handed."""
     mean_field: AxisVector = (0.0, 0.0, 0.0)
@@ -98,6 +102,12 @@ class WithRandomFields(Settings):
     """A random magnetic field."""
     scalars: dict[str, ScalarSettings] = Field(default_factory=dict)
     """Random scalars by name, including `buoyancy`."""
+
+    @property
+    def requested(self) -> dict[str, SpectrumSettings]:
+        """The random fields by name."""
+        scalars: dict[str, SpectrumSettings] = {**self.scalars}
+        return scalars if self.magnetic is None else {**scalars, "magnetic": self.magnetic}
 
 
 def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
@@ -236,44 +246,32 @@ def _field(
     return make()
 
 
-def _of(
-    name: str,
-    s: SpectrumSettings,
-    number: int,
-    seed: int,
-    model: Equation,
-    files: StartFiles,
-) -> tuple[Shape, int]:
-    """Spectrum and seed of the `number`-th random field, `name`. Raises UserError if the model
-    lacks it."""
-    wanted = model.initial_shapes
-    if name not in wanted:
-        raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
-    return shape_of(s, files), seed_of_field(s.seed + seed, number)
-
-
 def add_random_fields(
     model: Equation,
-    settings: WithRandomFields,
+    requested: Mapping[str, SpectrumSettings],
     files: StartFiles,
     fields: Fields,
     seed: int = 0,
 ) -> Fields:
-    """`fields` and the random fields of the settings. `seed` is added to the seeds of the random
-    fields, so that they differ from that of a random velocity."""
+    """`fields` and the random fields that are `requested` by name. `seed` is added to the seeds of
+    the random fields, so that they differ from that of a random velocity. Raises UserError for a
+    field that the model lacks, and for a spectrum that is zero on the grid."""
     transform = model.transform
+    wanted = model.initial_shapes
     result = dict(fields)
-    requested: dict[str, Any] = dict(settings.scalars)
-    if settings.magnetic is not None:
-        requested["magnetic"] = settings.magnetic
     for number, (name, s) in enumerate(sorted(requested.items()), 1):
-        shape, stream = _of(name, s, number, seed, model, files)
+        if name not in wanted:
+            known = f"its fields are {', '.join(wanted)}"
+            raise UserError(f"{name} is not a field of this model; {known}")
+        spectrum = s, shape_of(s, files), seed_of_field(s.seed + seed, number)
         if isinstance(s, MagneticSettings):
             check_helicity(transform, s.helicity, "magnetic.helicity")
             mean = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
-            result[name] = _field(transform, solenoidal, s, shape, stream, mean=mean)
+            result[name] = _field(transform, solenoidal, *spectrum, mean=mean)
+        elif isinstance(s, NoiseSettings):
+            result[name] = _field(transform, noise, *spectrum, wanted[name], mean=s.mean)
         else:
-            result[name] = _field(transform, noise, s, shape, stream)
+            result[name] = _field(transform, noise, *spectrum)
     for name, field in result.items():
         if not holds(transform.layout.once(lambda f: jnp.isfinite(f).all(), field)):
             raise UserError(f"the spectrum of {name} is zero on all of this grid's modes")
@@ -293,7 +291,7 @@ class RandomSettings(SpectrumSettings, WithRandomFields):
     energy: Positive | None = None
     """Kinetic energy, the box mean of |u|^2 / 2; by default 0.5, or that of the table on the grid's
     shells."""
-    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    helicity: Helicity = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is
     right-handed."""
     fields: dict[str, NoiseSettings] = Field(default_factory=dict)
@@ -315,13 +313,7 @@ class Random(Initial):
         transform = model.transform
         wanted = model.initial_shapes
         if s.fields:
-            fields: Fields = {}
-            for number, (name, of) in enumerate(sorted(s.fields.items()), 1):
-                shape, stream = _of(name, of, number, s.seed, model, files)
-                fields[name] = _field(
-                    transform, noise, of, shape, stream, wanted[name], mean=of.mean
-                )
-            return add_random_fields(model, WithRandomFields(), files, fields)
+            return add_random_fields(model, s.fields, files, {}, s.seed)
         dimensions = len(transform.grid.axes)
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
@@ -335,4 +327,4 @@ class Random(Initial):
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
         velocity = _field(transform, solenoidal, s, shape, s.seed)
-        return add_random_fields(model, s, files, {"velocity": velocity}, s.seed)
+        return add_random_fields(model, s.requested, files, {"velocity": velocity}, s.seed)

@@ -25,7 +25,7 @@ class UniformSettings(Settings):
     density: Positive = 1.0
     """Mass density everywhere."""
     velocity: AxisVector = (0.0, 0.0, 0.0)
-    """Of gas and particles, one number for each axis of the grid; a wave function rests."""
+    """Velocity of gas and particles, one number for each axis of the grid; a wave function rests."""
 
 
 class Uniform(Initial):

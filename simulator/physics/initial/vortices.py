@@ -120,7 +120,7 @@ class TaylorGreenStart(Initial):
         flow = of_modes(
             model.transform, lambda w: {"velocity": taylor_green(w, model.transform, a)}
         )
-        return add_random_fields(model, self.settings, files, flow)
+        return add_random_fields(model, self.settings.requested, files, flow)
 
 
 class AbcStartSettings(AbcSettings, WithRandomFields):
@@ -143,7 +143,7 @@ class AbcStart(Initial):
         flow = of_modes(
             model.transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
         )
-        return add_random_fields(model, self.settings, files, flow)
+        return add_random_fields(model, self.settings.requested, files, flow)
 
 
 class OrszagTangSettings(Settings):

@@ -18,6 +18,7 @@ from simulator.spectral import PhysicalLayout, Transform
 from simulator.spectral.arrays import Combination, ParticleIds, ParticleVectors
 from simulator.spectral.collectives import after
 from simulator.spectral.grid import AXES
+from simulator.spectral.transform import Tree
 
 
 class _Round(NamedTuple):
@@ -55,39 +56,36 @@ class Cut:
 
         The slots of the extended block are numbered from -below. If planes divide evenly there is
         one exchange for each neighbour."""
-        sends: dict[int, list[tuple[int, int, int]]] = {}
-        for slot in range(-below, self.extent + above):
-            for device in range(self.owners):
-                first = device * self.extent
-                plane = (first + slot) % self.planes
-                source = plane // self.extent
-                owned = 0 <= slot < self.extent and first + slot < self.planes
-                if not owned:
-                    sends.setdefault(slot, []).append(
-                        (source, device, plane - source * self.extent)
-                    )
         rounds: list[_Round] = []
-        for slot, transfers in sends.items():
-            left = transfers
-            while left:
-                now = []
-                later = []
-                busy = set()
-                for transfer in left:
-                    (later if transfer[0] in busy else now).append(transfer)
-                    busy.add(transfer[0])
+        for slot in range(-below, self.extent + above):
+            waiting = self._transfers(slot)
+            while waiting:
+                # A device sends one plane at a time.
+                by_source = {transfer[1]: transfer for transfer in reversed(waiting)}
+                now = sorted(by_source.values())
                 self._add(rounds, slot, now)
-                left = later
+                waiting = [transfer for transfer in waiting if transfer not in now]
         return tuple(rounds)
+
+    def _transfers(self, slot: int) -> list[tuple[int, int, int]]:
+        """The devices that do not own the plane in their slot, the devices that do, and its number
+        there."""
+        transfers = []
+        for device in range(self.owners):
+            place = device * self.extent + slot
+            if not (0 <= slot < self.extent and place < self.planes):
+                transfers.append((device, *divmod(place % self.planes, self.extent)))
+        return transfers
 
     def _add(
         self, rounds: list[_Round], slot: int, transfers: Sequence[tuple[int, int, int]]
     ) -> None:
-        pairs = tuple((source, device) for source, device, _ in transfers)
+        pairs = tuple((source, device) for device, source, _ in transfers)
         planes = np.zeros((self.parts, 1), np.int32)
         receives = np.zeros(self.parts, bool)
-        for source, device, plane in transfers:
-            planes[source], receives[device] = plane, True
+        for device, source, plane in transfers:
+            planes[source] = plane
+            receives[device] = True
         last = rounds[-1] if rounds else None
         if last is not None and last.pairs == pairs and last.first + last.planes.shape[1] == slot:
             rounds[-1] = last._replace(planes=np.concatenate([last.planes, planes], axis=1))
@@ -102,7 +100,7 @@ class Domain:
 
     physical: PhysicalLayout
     native: bool = False  # Whether particles are sorted and selected in native code.
-    threads: int = 1  # Of a device; they share the work of native code.
+    threads: int = 1  # The threads of a device, which share the work of native code.
 
     @classmethod
     def of(cls, transform: Transform) -> Self:
@@ -132,8 +130,8 @@ class Domain:
         return tuple(spatial(self.physical.mesh))
 
     def spec(self, rank: int) -> PartitionSpec:
-        """Partition of an array whose last axis counts entries of particles."""
-        return PartitionSpec(*(None,) * (rank - 1), self.names)
+        """Partition of an array whose last axis counts entries of particles, or of a number."""
+        return PartitionSpec(*(None,) * (rank - 1), self.names) if rank else PartitionSpec()
 
     def sharding(self, rank: int) -> NamedSharding:
         return NamedSharding(self.physical.mesh, self.spec(rank))
@@ -143,7 +141,7 @@ class Domain:
         return self.physical.everywhere
 
     def mapped(
-        self, local: Callable[..., Any], in_specs: Any, out_specs: Any
+        self, local: Callable[..., Any], in_specs: Tree, out_specs: Tree
     ) -> Callable[..., Any]:
         """The function on global arrays that applies `local` to every device's blocks
         (`jax.shard_map`)."""
@@ -152,7 +150,7 @@ class Domain:
             local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
         )
 
-    def on_devices(self, local: Callable[..., Any], *arrays: jax.Array) -> Any:
+    def on_devices(self, local: Callable[..., Any], *arrays: Tree) -> Any:
         """`local` of every device's parts of arrays: numbers, and arrays whose last axis counts
         entries of particles, or devices. So are its results."""
         if not self.cuts:
@@ -160,7 +158,7 @@ class Domain:
         shapes = jax.eval_shape(local, *arrays)
 
         def place(array: jax.Array) -> PartitionSpec:
-            return self.spec(len(array.shape)) if array.shape else PartitionSpec()
+            return self.spec(len(array.shape))
 
         in_specs = jax.tree.map(place, arrays)
         return self.mapped(local, in_specs, jax.tree.map(place, shapes))(*arrays)
@@ -218,9 +216,7 @@ class Domain:
             )
         spec = self.spec(array.ndim)
         if place is None:
-            place = {0: PartitionSpec(), 3: self.physical.spec}.get(
-                before.ndim, self.spec(max(before.ndim, 1))
-            )
+            place = self.physical.spec if before.ndim == 3 else self.spec(before.ndim)
         return self.mapped(after, (spec, place), spec)(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:

@@ -185,7 +185,7 @@ class Sampler:
     ) -> jax.Array:
         domain = self.domain
         block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
-        places = jax.tree.map(lambda a: domain.spec(2) if a.ndim else PartitionSpec(), arguments[1])
+        places = jax.tree.map(lambda a: domain.spec(a.ndim), arguments[1])
         return domain.mapped(local, (block, places, domain.spec(1)), domain.spec(2))(*arguments)
 
     @property
@@ -339,7 +339,7 @@ class Fluid(NamedTuple):
     fields: Fields  # Number fields by name.
     # Values (3, *kept_order) of the velocity on the grid, if they are known.
     values: jax.Array | None = None
-    number: Count = None  # Of the positions on each device.
+    number: Count = None  # The number of positions on each device.
 
     def __call__(
         self, names: Collection[str], position: ParticleVectors | Combination

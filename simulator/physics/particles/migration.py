@@ -25,17 +25,8 @@ from simulator.physics.particles.particle_set import NOBODY, ParticleSet
 from simulator.spectral.collectives import after
 from simulator.spectral.native import particles as native_kernels
 
-
-class _Travellers(NamedTuple):
-    """Migrating particles."""
-
-    records: dict[str, jax.Array]
-    id: jax.Array
-    number: Any  # (devices,): the number of particles on each device.
-
-
-_Round = tuple[_Travellers, jax.Array, jax.Array]
-"""Travellers, whether some device had no room, and the number of particles not yet on their
+_Round = tuple[ParticleSet, jax.Array, jax.Array]
+"""Particles, whether some device had no room, and the number of particles not yet on their
 device."""
 
 
@@ -54,28 +45,19 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     `needed` exceeds the capacity, some particles on a device on the way there."""
     if not domain.cuts:
         return particles
-    travellers = _Travellers(particles.records, particles.id, particles.count)
     full = jnp.zeros((), bool)
     for cut in domain.cuts:
-        travellers, full = _along(travellers, full, cut, domain)
-    needed = jnp.where(
-        full, particles.capacity + particles.capacity // 4 + 1, travellers.number.max()
-    )
-    return replace(
-        particles,
-        records=travellers.records,
-        id=travellers.id,
-        count=travellers.number,
-        needed=needed,
-    )
+        particles, full = _along(particles, full, cut, domain)
+    more = particles.capacity + particles.capacity // 4 + 1
+    return replace(particles, needed=jnp.where(full, more, particles.count.max()))
 
 
 def _along(
-    travellers: _Travellers, full: jax.Array, cut: Cut, domain: Domain
-) -> tuple[_Travellers, jax.Array]:
+    particles: ParticleSet, full: jax.Array, cut: Cut, domain: Domain
+) -> tuple[ParticleSet, jax.Array]:
     """The particles, each on its device along one axis; and whether this failed because some device
     has no room."""
-    specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
+    specs = jax.tree.map(lambda array: domain.spec(array.ndim), particles)
     per_device = domain.spec(1)
     messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
     look = domain.mapped(
@@ -104,58 +86,57 @@ def _along(
         new, left = write(carry[0], sent, full)
         return new, full, left.sum(dtype=jnp.int32)
 
-    travellers, full, _ = lax.while_loop(
-        unfinished, round_, (travellers, full, look(travellers).sum(dtype=jnp.int32))
-    )
-    return travellers, full
+    left = look(particles).sum(dtype=jnp.int32)
+    particles, full, _ = lax.while_loop(unfinished, round_, (particles, full, left))
+    return particles, full
 
 
-def _hops(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
+def _hops(particles: ParticleSet, cut: Cut, domain: Domain) -> jax.Array:
     """The number of upward hops from each particle to its device around the ring; 0 for particles
     that are on their device, and for empty entries."""
-    hops = cut.owner(domain.plane(travellers.records["position"], cut.axis)) - lax.axis_index(
+    hops = cut.owner(domain.plane(particles.records["position"], cut.axis)) - lax.axis_index(
         cut.name
     )
-    return jnp.where(travellers.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
+    return jnp.where(particles.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
 
 
-def _leaving(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
+def _leaving(particles: ParticleSet, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
     """`leaving` of the native kernels along an axis."""
     ring = (cut.axis, cut.planes, cut.extent)
     spacing = domain.physical.grid.spacing[cut.axis]
     here = lax.axis_index(cut.name).reshape(1)
     return native_kernels.leaving(
-        domain.threads, travellers.records["position"], travellers.number, here, ring, spacing, most
+        domain.threads, particles.records["position"], particles.count, here, ring, spacing, most
     )
 
 
-def _far_away(travellers: _Travellers, cut: Cut, domain: Domain) -> jax.Array:
+def _far_away(particles: ParticleSet, cut: Cut, domain: Domain) -> jax.Array:
     if domain.native:
-        return _leaving(travellers, cut, domain, 1)[-1]
-    return (_hops(travellers, cut, domain) > 0).sum(dtype=jnp.int32)[None]
+        return _leaving(particles, cut, domain, 1)[-1]
+    return (_hops(particles, cut, domain) > 0).sum(dtype=jnp.int32)[None]
 
 
-def _going(travellers: _Travellers, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
+def _going(particles: ParticleSet, cut: Cut, domain: Domain, most: int) -> tuple[jax.Array, ...]:
     """The places of the first `most` particles that go up, of those that go down, and of both,
     ascending; padded with the capacity."""
     if domain.native:
-        return _leaving(travellers, cut, domain, most)[:-1]
-    hops = _hops(travellers, cut, domain)
+        return _leaving(particles, cut, domain, most)[:-1]
+    hops = _hops(particles, cut, domain)
     above = (hops > 0) & (2 * hops <= cut.owners)
     marks = above, (hops > 0) & ~above
     places = [jnp.nonzero(mark, size=most, fill_value=len(mark))[0] for mark in marks]
     return *places, jnp.sort(jnp.concatenate(places))
 
 
-def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Messages, jax.Array]:
+def _exchanged(particles: ParticleSet, cut: Cut, domain: Domain) -> tuple[_Messages, jax.Array]:
     """One device's messages of a round, and whether it has no room for what it receives."""
-    capacity = travellers.id.shape[0]
+    capacity = particles.id.shape[0]
     ring = cut.owners
     message = min(capacity, capacity // 64 + 16)
-    going_up, going_down, left = _going(travellers, cut, domain, message)
+    going_up, going_down, left = _going(particles, cut, domain, message)
 
     def sent(index: jax.Array, step: int, before: jax.Array | None) -> jax.Array:
-        messages = _packed(travellers, index)
+        messages = _packed(particles, index)
         messages = messages if before is None else after(messages, before)
         return lax.ppermute(messages, cut.name, [(i, (i + step) % ring) for i in range(ring)])
 
@@ -166,7 +147,7 @@ def _exchanged(travellers: _Travellers, cut: Cut, domain: Domain) -> tuple[_Mess
     in_ring = lax.axis_index(cut.name) < ring
     received = received.at[0].set(jnp.where(in_ring, received[0], NOBODY))
     gone, came = _numbers(left, received, capacity)
-    return _Messages(received, left), travellers.number - gone + came > capacity
+    return _Messages(received, left), particles.count - gone + came > capacity
 
 
 def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
@@ -175,18 +156,18 @@ def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.A
 
 
 def _written(
-    travellers: _Travellers, messages: _Messages, full: jax.Array, cut: Cut, domain: Domain
-) -> tuple[_Travellers, jax.Array]:
+    particles: ParticleSet, messages: _Messages, full: jax.Array, cut: Cut, domain: Domain
+) -> tuple[ParticleSet, jax.Array]:
     """A device's particles after a round: arriving particles fill the gaps of particles that left,
     then entries at the end; the last entries fill the remaining gaps. If some device is `full`,
     nothing changes. Also the number of particles that are not on their device yet."""
-    capacity = travellers.id.shape[0]
+    capacity = particles.id.shape[0]
     received = messages.received
     left = jnp.where(full, capacity, messages.left)
     received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
     most = left.shape[0]
     arrived = received[0] >= 0
-    count = travellers.number[0]
+    count = particles.count[0]
     gone, came = _numbers(left, received, capacity)
     new_count = count - gone + came
     rank = jnp.cumsum(arrived) - 1
@@ -211,32 +192,34 @@ def _written(
             array.at[..., target].set(moving, mode="drop").at[..., slot].set(arriving, mode="drop")
         )
 
-    new = jax.tree.map(put, travellers._replace(number=None), _unpacked(received, travellers))
     emptied = new_count + jnp.arange(most)
     emptied = jnp.where(emptied < count, emptied, capacity)
-    new = new._replace(id=new.id.at[emptied].set(NOBODY, mode="drop"), number=new_count[None])
+    ids = put(particles.id, received[0]).at[emptied].set(NOBODY, mode="drop")
+    arriving = _unpacked(received, particles)
+    records = {name: put(array, arriving[name]) for name, array in particles.records.items()}
+    new = replace(particles, records=records, id=ids, count=new_count[None])
     return new, _far_away(new, cut, domain)
 
 
-def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
+def _packed(particles: ParticleSet, index: jax.Array) -> jax.Array:
     """All data of the particles at `index` as (rows, entries) of int64, ids first: one message
     instead of one for each record. Where `index` is beyond the last entry, the id is NOBODY."""
-    records = [
-        jnp.take(array, index, axis=-1, mode="clip") for array in travellers.records.values()
-    ]
-    ids = jnp.take(travellers.id, index, mode="fill", fill_value=NOBODY)
+    records = [jnp.take(array, index, axis=-1, mode="clip") for array in particles.records.values()]
+    ids = jnp.take(particles.id, index, mode="fill", fill_value=NOBODY)
     bits = [ids, *(lax.bitcast_convert_type(r, jnp.int64) for r in records)]
     return jnp.concatenate([b if b.ndim > 1 else b[None] for b in bits])
 
 
-def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
+def _unpacked(packed: jax.Array, like: ParticleSet) -> dict[str, jax.Array]:
+    """The records in `packed`."""
     at = 1
-    records = dict[str, Any]()
+    records = {}
     for name, record in like.records.items():
         rows = record.shape[0] if record.ndim > 1 else 1
         values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
-        records[name], at = (values if record.ndim > 1 else values[0]), at + rows
-    return _Travellers(records, packed[0], None)
+        records[name] = values if record.ndim > 1 else values[0]
+        at += rows
+    return records
 
 
 ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity along the axis that runs fastest.

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import FunctionKeys, UserFiles, UserFunction
-from simulator.settings import InputPath, Positive, PythonFile, Seed, Settings
+from simulator.settings import InputPath, Parameters, Positive, PythonFile, Seed, Settings
 from simulator.spectral.arrays import ParticleIds, ParticleVectors
 from simulator.spectral.random import Stream, particle_key
 
@@ -111,7 +111,7 @@ class PythonPlaces(Settings):
     function: str
     """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,),
     using jax.numpy; or a dict with `position` and, for inertial particles, `velocity`."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -209,3 +209,24 @@ def python_positions(
         return records
 
     return positions
+
+
+def positions_of(
+    start: RandomPlaces | LatticePlaces | PairPlaces | PythonPlaces,
+    count: int,
+    domain: Domain,
+    files: ParticleFiles,
+    takes: Mapping[str, int],
+) -> Positions:
+    """The positions of `count` particles, and other records that they `take`, which the settings
+    describe. Raises UserError, beginning with the key."""
+    match start:
+        case LatticePlaces():
+            return lattice_positions(count, domain)
+        case PairPlaces():
+            return start.positions(count, domain)
+        case PythonPlaces():
+            with prefixed("start.function", ": "):
+                return python_positions(start, files, takes)
+        case RandomPlaces():
+            return random_positions(start.seed, domain)

@@ -2,9 +2,7 @@
 the buffers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -185,13 +183,12 @@ class Population:
         )
 
 
-Populations = Mapping[str, Population]  # By the names of their particles.
+Populations = Mapping[str, Population]  # The keys name the particles.
 
 
 def particle_shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:
     """The shardings of the arrays of particles."""
-    along = jax.tree.map(lambda array: domain.sharding(len(array.shape)), particles)
-    return replace(along, needed=cast(Any, domain.everywhere))
+    return jax.tree.map(lambda array: domain.sharding(len(array.shape)), particles)
 
 
 def crowded(sets: Mapping[str, ParticleSet]) -> str | None:

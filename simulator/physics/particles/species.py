@@ -71,7 +71,7 @@ class Species:
         """All records with their numbers of components (0: a scalar). `displacement` is the path
         since the start, through the faces of the box, `start_velocity` the velocity at the
         start."""
-        return {**dict.fromkeys(self.advanced, 3), "displacement": 3, "start_velocity": 3}
+        return {**self.starts_with, "displacement": 3, "start_velocity": 3}
 
     @property
     def starts_with(self) -> Mapping[str, int]:

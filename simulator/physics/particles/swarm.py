@@ -1,6 +1,6 @@
 """All particles of a run that move with a fluid."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -11,14 +11,13 @@ from jax.sharding import PartitionSpec
 
 from simulator.errors import UserError, did_you_mean, prefixed
 from simulator.physics.particles import PARTICLES
-from simulator.physics.particles import particle_start as starts
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import Count, Fluid, Sampler
 from simulator.physics.particles.migration import in_cell_order, settled
 from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.particles.particle_start import ParticleFiles, Positions, StoredParticles
+from simulator.physics.particles.particle_start import ParticleFiles, StoredPlaces, positions_of
 from simulator.physics.particles.population import Population, Sets
-from simulator.physics.particles.species import Species
+from simulator.physics.particles.species import ParticleSettings, Species
 from simulator.spectral import Fields, Transform
 from simulator.spectral.arrays import (
     Combination,
@@ -59,54 +58,47 @@ class SpeciesRun:
     """One species of a run."""
 
     species: Species
+    population: Population
     sampler: Sampler
-    stored: StoredParticles | None  # The file from which the species starts, if there is one.
+    begin: Callable[[], ParticleSet]
+    """Places the particles with the records that their start gives, each on the device that owns
+    its place."""
+    body: Body | None  # The body to which the particles stick.
 
 
 class Swarm:
     """The species of a run. Without species, no method has an effect."""
 
-    def __init__(self, settings: Sequence[Any], flow: Flow, files: ParticleFiles | None = None):
+    def __init__(
+        self, settings: Sequence[ParticleSettings], flow: Flow, files: ParticleFiles | None = None
+    ):
         """Raises UserError, beginning with the number of the species and its key, if a species
         cannot be made."""
         self.flow = flow
         self.domain = Domain.of(flow.transform)
         self.kinds: dict[str, SpeciesRun] = {}
-        self._starts: dict[str, Positions] = {}
-        self._bodies: dict[str, Body] = {}
-        self.populations: dict[str, Population] = {}
         for number, s in enumerate(settings):
             with prefixed(str(number)):
-                self._add(s, files)
+                assert files is not None  # only a swarm without species does without
+                self.kinds[s.name] = self._kind(s, files)
 
-    def _add(self, settings: Any, files: ParticleFiles | None) -> None:
-        assert files is not None  # only a swarm without species does without
+    def _kind(self, settings: Any, files: ParticleFiles) -> SpeciesRun:
         species = PARTICLES[settings.kind](settings)
         start = settings.start
-        stored = None
-        count = settings.count
-        match start:
-            case starts.StoredPlaces():
-                with prefixed("start", ": "):
-                    stored = files.particles(str(start.path), start.name or settings.name)
-                count = stored.count
-            case starts.LatticePlaces():
-                self._starts[settings.name] = starts.lattice_positions(count, self.domain)
-            case starts.PairPlaces():
-                self._starts[settings.name] = start.positions(count, self.domain)
-            case starts.PythonPlaces():
-                with prefixed("start.function", ": "):
-                    positions = starts.python_positions(start, files, species.starts_with)
-                self._starts[settings.name] = positions
-            case starts.RandomPlaces():
-                self._starts[settings.name] = starts.random_positions(start.seed, self.domain)
-        self.populations[settings.name] = Population(
-            settings.name, species.records, count, self.domain
-        )
+        if isinstance(start, StoredPlaces):
+            with prefixed("start", ": "):
+                stored = files.particles(str(start.path), start.name or settings.name)
+            takes = {r: n for r, n in species.starts_with.items() if r in stored.records}
+            population = Population(settings.name, species.records, stored.count, self.domain)
+            begin = partial(population.adopted, stored, takes)
+        else:
+            count = settings.count
+            positions = positions_of(start, count, self.domain, files, species.starts_with)
+            population = Population(settings.name, species.records, count, self.domain)
+            begin = partial(population.placed, positions)
         sampler = Sampler(self.flow.transform, settings.interpolation)
-        self.kinds[settings.name] = SpeciesRun(species, sampler, stored)
-        if settings.stops_at is not None:
-            self._bodies[settings.name] = self._body(settings.stops_at)
+        body = None if settings.stops_at is None else self._body(settings.stops_at)
+        return SpeciesRun(species, population, sampler, begin, body)
 
     def _body(self, name: str) -> Body:
         bodies = {term.settings.name: term for term in self.flow.terms if term.is_body}
@@ -115,6 +107,10 @@ class Swarm:
             meant = did_you_mean(name, bodies)
             raise UserError(f"stops_at: unknown body {name!r}{meant} bodies of terms: {known}")
         return bodies[name]
+
+    @property
+    def populations(self) -> dict[str, Population]:
+        return {name: kind.population for name, kind in self.kinds.items()}
 
     @property
     def falling(self) -> dict[str, tuple[float, float, float]]:
@@ -136,7 +132,7 @@ class Swarm:
         sets: Sets = {}
         for number, (name, kind) in enumerate(self.kinds.items()):
             with prefixed(f"{number}.start", ": "):
-                sets[name] = self._placed(name, kind)
+                sets[name] = kind.begin()
         vorticity = jax.jit(self._rms_vorticity)(fields)
         for number, kind in enumerate(self.kinds.values()):
             if kind.species.memory(vorticity) and not bool(vorticity > 0):
@@ -156,15 +152,6 @@ class Swarm:
         layout = self.flow.transform.layout
         omega = curl(layout, fields["velocity"])
         return jnp.sqrt(layout.inner(omega, omega).sum())
-
-    def _placed(self, name: str, kind: SpeciesRun) -> ParticleSet:
-        """The particles with the records that their start gives, each on the device that owns its
-        place."""
-        population = self.populations[name]
-        if kind.stored is None:
-            return population.placed(self._starts[name])
-        takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
-        return population.adopted(kind.stored, takes)
 
     def _begun(self, sets: Sets, fields: Fields) -> Sets:
         """The particles with all records: records that the start has not set come from the species,
@@ -210,39 +197,33 @@ class Swarm:
     def takes(self) -> tuple[str, ...]:
         """Names of the model's inputs whose values on the grid, if they are kept, save the
         particles a transform."""
-        return (
-            ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
-        )
+        takes = any(kind.sampler.takes_values for kind in self.kinds.values())
+        return ("velocity",) if takes else ()
 
     def rates(
         self,
         fields: Fields,
-        rates: Fields,
-        linear: Fields,
+        change: SpectralVector,
         moving: dict[str, jax.Array],
+        sets: Sets,
         memory: Numbers,
-        counts: Mapping[str, jax.Array],
         time: Number,
         values: jax.Array | None = None,
     ) -> dict[str, ParticleVectors]:
         """Explicit rates of the records `moving` in one stage at `time`, from the fields of that
-        stage and the fields' explicit `rates` and `linear` rates L u. `counts`: the numbers of
-        particles on each device. `values`: the values (3, *kept_order) of the velocity, if they are
-        known."""
-        if not self.kinds:
-            return {}
-        change = rates["velocity"] + linear["velocity"]
+        stage and the rate of `change` of their velocity. `sets`: the particles at the beginning of
+        the step. `values`: the values (3, *kept_order) of the velocity, if they are known."""
         all_rates: dict[str, Any] = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
-            fluid = self.fluid(name, fields, change, values, counts[name])
+            fluid = self.fluid(name, fields, change, values, sets[name].count)
             records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
             if last is not None:
                 records["position"] = self.domain.after(records["position"], last)
             species_rates = dict(kind.species.rates(records, fluid, memory))
-            if name in self._bodies:
+            if kind.body is not None:
                 at = computed(records["position"])
-                speed = self._bodies[name].stops(at, species_rates["position"], time)
+                speed = kind.body.stops(at, species_rates["position"], time)
                 species_rates["position"] = speed
             last = species_rates[kind.species.advanced[-1]]
             for record, rate in species_rates.items():
@@ -262,14 +243,8 @@ class Swarm:
         derivative of the velocity. `values` (3, *kept_order) are those of the velocity on the grid,
         if they are known."""
         velocity = fields["velocity"]
-        return Fluid(
-            self.kinds[name].sampler,
-            velocity,
-            velocity if rate is None else rate,
-            fields,
-            values,
-            count,
-        )
+        rate = velocity if rate is None else rate
+        return Fluid(self.kinds[name].sampler, velocity, rate, fields, values, count)
 
     def linear(self, memory: Numbers) -> dict[str, Number]:
         """The factors (1/time) of the linear rates of all records that the integrator advances."""
@@ -292,7 +267,7 @@ class Swarm:
     def moved(
         self,
         sets: Sets,
-        moving: dict[str, jax.Array],
+        moving: dict[str, Any],
         step: Whole,
         computed: Sequence[tuple[jax.Array, PartitionSpec]],
     ) -> tuple[Sets, Truth]:
@@ -334,7 +309,7 @@ class Swarm:
         return after, finite
 
     def _combined(
-        self, before: ParticleSet, position: Any, count: jax.Array
+        self, before: ParticleSet, position: Combination, count: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """Positions and displacements, which native code computes from a combination of old
         positions and rates, and the number of particles that each device has lost."""

@@ -5,7 +5,7 @@ mask as values on the grid."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ class StoredTarget:
         self.transform = transform
         self._files = files
         self.times: Sequence[float] = (0.0,)
-        """Of the run; a target that does not change has one."""
+        """The times of the series on the run's clock; a constant target has one entry."""
         self._array: StoredValues | None = None
         self._folder: str | None = None
         self._paths: Sequence[str] = ()
@@ -112,7 +112,7 @@ class StoredTarget:
 
     @property
     def shape(self) -> jax.ShapeDtypeStruct:
-        """Of `coefficients`."""
+        """Shape and type of `coefficients`."""
         layout = self.transform.layout
         return jax.ShapeDtypeStruct(
             (len(self.times), *self.lead, *layout.shape), self.transform.complex_dtype
@@ -158,29 +158,21 @@ def _modes(transform: Transform, values: jax.Array) -> jax.Array:
     return transform.layout.constrain(transform.forward(transform.physical.constrain(values)))
 
 
-class StoredMask:
+def stored_mask(
+    settings: ArrayMaskSettings, transform: Transform, files: TermFiles
+) -> StoredValues:
     """A mask from a file. Raises UserError if it does not fit the run's grid."""
-
-    def __init__(self, settings: ArrayMaskSettings, transform: Transform, files: TermFiles):
-        if transform.grid.spherical and transform.layout.truncated:
-            problem = "an array has no values between the grid points, which grid.dealias: spherical needs"
-            raise UserError(f"kind: {problem}; two_thirds")
-        self.path = settings.path
-        self.transform = transform
-        with prefixed("path", ": "):
-            self._array = fitting_array(settings.path, settings.dataset, (), transform, files)
-
-    @property
-    def shape(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(self.transform.physical.shape, self.transform.dtype)
-
-    def values(self) -> jax.Array:
-        """chi (x, y, z), read from the file."""
-        return self._array.values(self.transform.physical, (), self.transform.dtype)
+    if transform.grid.spherical and transform.layout.truncated:
+        problem = (
+            "an array has no values between the grid points, which grid.dealias: spherical needs"
+        )
+        raise UserError(f"kind: {problem}; two_thirds")
+    with prefixed("path", ": "):
+        return fitting_array(settings.path, settings.dataset, (), transform, files)
 
 
 def fitting_array(
-    path: Any, dataset: str | None, lead: tuple[int, ...], transform: Transform, files: TermFiles
+    path: Path, dataset: str | None, lead: tuple[int, ...], transform: Transform, files: TermFiles
 ) -> StoredValues:
     """The array of a file. Raises UserError for another shape than the run's grid has, and for
     complex values of a real field."""

@@ -1,17 +1,16 @@
 """A term that a function of a user's file gives."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from pydantic import Field
 
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.shapes import Coordinates
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
-from simulator.settings import NonNegative, PythonFile
+from simulator.settings import NonNegative, Parameters, PythonFile
 from simulator.spectral.arrays import Number, PointValues
 
 
@@ -22,7 +21,7 @@ class PythonTermSettings(TermSettings):
     function: str
     """function(values, points, time, **parameters) gives the rates of fields at a point, by field.
     `values` are the fields by name, `points` the coordinates along the axes of the grid."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
     rate: NonNegative = 0.0
     """The largest rate (1/time) at which the term changes a field, which dt resolves; with 0 the
@@ -39,12 +38,10 @@ class PythonTerm(Term):
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
         values = traced_values(self.shapes, self.transform.value_dtype)
         axes, time = traced_points(self.transform.dtype)
-        points = self.grid.seen(axes)
-        self.acts_on = tuple(jax.eval_shape(self._rates, values, points, time))
+        self.acts_on = tuple(jax.eval_shape(self._rates, values, self.grid.seen(axes), time))
         for name in self.acts_on:
             self.check_field("function", name)
-        traced = jax.make_jaxpr(self._rates)(values, points, time)
-        self._function.check_pointwise(traced, "a term works point by point")
+        self.trace(self._rates, self._function, values)
 
     def _rates(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
         function = replace(self._function, parameters=self.settings.parameters)

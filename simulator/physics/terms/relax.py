@@ -18,10 +18,10 @@ from simulator.physics.terms.file_target import (
     ArrayTargetSettings,
     SeriesTargetSettings,
     SnapshotTargetSettings,
-    StoredMask,
     StoredSettings,
     StoredTarget,
     check_finite,
+    stored_mask,
 )
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import (
@@ -36,9 +36,16 @@ from simulator.physics.terms.shapes import (
     extents_of,
     from_nearest,
 )
-from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
-from simulator.physics.user_function import UserFunction, traced_points
-from simulator.settings import Positive, PythonFile, Settings
+from simulator.physics.terms.term import (
+    Added,
+    Extended,
+    StoredValues,
+    Term,
+    TermFiles,
+    TermSettings,
+)
+from simulator.physics.user_function import UserFunction
+from simulator.settings import Parameters, Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
 
@@ -58,7 +65,7 @@ class PythonTargetSettings(Settings):
     function: str
     """function(x, y, z, t, **parameters) gives the values of the field, of a vector a component for
     each axis; in two dimensions function(x, y, t, ...)."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -134,7 +141,7 @@ class Relax(Term):
         super().__init__(settings, model, files)
         self._functions = {}
         self._stored: dict[str, StoredTarget] = {}
-        self._array: StoredMask | None = None
+        self._array: StoredValues | None = None
         evolved = model.shapes == model.initial_shapes
         self._modal = evolved and settings.mask is None
         """Whether targets of files need no values at points."""
@@ -148,7 +155,7 @@ class Relax(Term):
             )
         elif isinstance(settings.mask, ArrayMaskSettings):
             with prefixed("mask"):
-                self._array = StoredMask(settings.mask, self.transform, files)
+                self._array = stored_mask(settings.mask, self.transform, files)
         elif settings.mask is not None:
             with prefixed("mask"):
                 settings.mask.check(self.grid)
@@ -179,7 +186,7 @@ class Relax(Term):
     def _is_modal(self, name: str) -> bool:
         return self._modal and name in self._stored
 
-    def _no_slip_time(self, viscosity: Any, diffuses: Sequence[str]) -> Any:
+    def _no_slip_time(self, viscosity: Number | float, diffuses: Sequence[str]) -> Number | float:
         mask = self.settings.mask
         wall = isinstance(mask, ShapeSettings) and tuple(self.settings.target) == ("velocity",)
         if not wall or "velocity" not in diffuses or absent(viscosity):
@@ -196,15 +203,11 @@ class Relax(Term):
 
     def _trace(self) -> None:
         """Raises UserError for functions and formulas that cannot be evaluated at points."""
-        axes, time = traced_points(self.transform.dtype)
-        points = self.grid.seen(axes)
         names = self.settings.target.keys() - self._stored.keys()
         functions = {} if self._array else {"mask": lambda p, t: self.mask({}, p, t)}
         functions |= {n: lambda p, t, n=n: self.target(n, {}, p, t) for n in names}
         for name, function in functions.items():
-            traced = jax.make_jaxpr(function)(points, time)
-            if name in self._functions:
-                self._functions[name].check_pointwise(traced, "it works point by point")
+            self.trace(function, self._functions.get(name))
 
     def mask(self, inputs: PointValues, points: Coordinates, time: Number) -> OverPoints:
         """chi at a point."""
@@ -216,8 +219,8 @@ class Relax(Term):
         if not isinstance(mask, PythonMaskSettings):
             return mask.chi(self.grid, points, time)
         function = replace(self._functions["mask"], parameters=mask.parameters)
-        value = function(*points, time)
-        return function.values(value, (), extents_of(points), self.transform.dtype)
+        dtype = self.transform.dtype
+        return function.values(function(*points, time), (), extents_of(points), dtype)
 
     def target(
         self, name: str, inputs: PointValues, points: Coordinates, time: Number
@@ -228,9 +231,8 @@ class Relax(Term):
         count = lead[0] if lead else 1
         if isinstance(target, PythonTargetSettings):
             function = replace(self._functions[name], parameters=target.parameters)
-            value = function(*points, time)
             dtype = self.transform.value_dtype
-            value = function.values(value, lead, extents_of(points), dtype)
+            value = function.values(function(*points, time), lead, extents_of(points), dtype)
             return list(value) if lead else [value]
         if isinstance(target, str) and target == BODY:
             return self.settings.mask.velocity(self.grid, points, time)
@@ -294,7 +296,7 @@ class Relax(Term):
 
     @property
     def is_shown(self) -> bool:
-        """Not of a sponge, which also has a shape."""
+        """A sponge, which also has a shape, is not shown."""
         moves = self.settings.target.get("velocity") == BODY
         return self.settings.mask is not None and (moves or self._measures_forces)
 
@@ -305,13 +307,17 @@ class Relax(Term):
 
     def array_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         shapes = {self._named(name): target.shape for name, target in self._stored.items()}
-        return shapes if self._array is None else {**shapes, self._named("mask"): self._array.shape}
+        if self._array is not None:
+            grid = self.transform.physical.shape
+            shapes[self._named("mask")] = jax.ShapeDtypeStruct(grid, self.transform.dtype)
+        return shapes
 
     def arrays(self) -> dict[str, jax.Array]:
         arrays = {self._named(n): target.coefficients() for n, target in self._stored.items()}
-        return (
-            arrays if self._array is None else {**arrays, self._named("mask"): self._array.values()}
-        )
+        if self._array is not None:
+            place = self.transform.physical
+            arrays[self._named("mask")] = self._array.values(place, (), self.transform.dtype)
+        return arrays
 
     def _differences(self, name: str, fields: Fields, time: Number) -> jax.Array:
         """target - u, of the modes that relax."""
@@ -323,7 +329,7 @@ class Relax(Term):
         return jnp.where(self.transform.layout.k_squared() <= reach, difference, 0)
 
     def inputs(self, fields: Fields, time: Number) -> Fields:
-        """Of targets of files their coefficients or, of some modes only, the differences."""
+        """The coefficients of targets of files or, if only some modes relax, the differences."""
         inputs = {}
         for name, target in self._stored.items():
             if self._is_modal(name):
@@ -394,7 +400,7 @@ class Relax(Term):
         ratios = {c: integrals[f"force_{name}_{axis}"] / pressure for c, axis in along.items()}
         return {**integrals, **ratios}
 
-    def _area(self, length: Any) -> Any:
+    def _area(self, length: Number | float) -> Number | float:
         if self.grid.planar:
             return length
         match self.settings.mask:

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError, prefixed
 from simulator.physics.terms.formula import Formula, check_moment, moment_value
-from simulator.settings import InputPath, Positive, PythonFile, Settings, entries, wrong
+from simulator.settings import InputPath, Parameters, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, Truth, root
 from simulator.spectral.grid import AXES
@@ -182,37 +182,33 @@ class SphereSettings(BodySettings):
     radius: Positive
     """Distance of the surface from the centre; at most half of the box."""
 
-    def check(self, grid: Grid) -> None:
-        super().check(grid)
-        _fits(grid, "radius", [2 * self.radius] * len(grid.axes))
-
-    def reach(self, grid: Grid, time: Number) -> list[tuple[int, Any]]:
-        return [(i, self.radius) for i in range(len(grid.axes))]
-
-    def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
-        r = self.relative(grid, points, time)
-        return root(sum(d**2 for d in r)) - self.radius  # type: ignore[arg-type]
-
-
-class CylinderSettings(BodySettings):
-    """A cylinder from one end of the box to the other, along `axis`; in a plane a disc."""
-
-    kind: Literal["cylinder"] = "cylinder"
-    radius: Positive
-    """Distance of the surface from the axis; at most half of the box."""
+    def across(self, grid: Grid) -> Sequence[int]:
+        """The axes, by number, along which the surface is curved."""
+        return range(len(grid.axes))
 
     def check(self, grid: Grid) -> None:
         super().check(grid)
-        across = self.plane(grid)
+        across = self.across(grid)
         extents = [2 * self.radius if i in across else 0.0 for i in range(len(grid.axes))]
         _fits(grid, "radius", extents)
 
     def reach(self, grid: Grid, time: Number) -> list[tuple[int, Any]]:
-        return [(i, self.radius) for i in self.plane(grid)]
+        return [(i, self.radius) for i in self.across(grid)]
 
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         r = self.relative(grid, points, time)
-        return root(sum(r[i] ** 2 for i in self.plane(grid))) - self.radius  # type: ignore[arg-type]
+        return root(sum(r[i] ** 2 for i in self.across(grid))) - self.radius  # type: ignore[arg-type]
+
+
+class CylinderSettings(SphereSettings):
+    """A cylinder from one end of the box to the other, along `axis`; in a plane a disc."""
+
+    kind: Literal["cylinder"] = "cylinder"  # pyright: ignore[reportIncompatibleVariableOverride]
+    radius: Positive
+    """Distance of the surface from the axis; at most half of the box."""
+
+    def across(self, grid: Grid) -> Sequence[int]:
+        return self.plane(grid)
 
 
 class BoxSettings(BodySettings):
@@ -307,7 +303,7 @@ class HalfSpaceSettings(ShapeSettings):
         return abs(r) - ((high - low) / 2).astype(x.dtype)
 
     def velocity(self, grid: Grid, points: Coordinates, time: Number) -> list[jax.Array]:
-        """That of the surface, along the axis."""
+        """The velocity of the surface, along the axis."""
         _, speed = jax.jvp(
             lambda t: moment_value(self._surface, t), (time,), (jnp.ones_like(time),)
         )
@@ -323,7 +319,7 @@ class PythonMaskSettings(Settings):
     function: str
     """function(x, y, z, t, **parameters) gives the mask, from 0 to 1; in two dimensions
     function(x, y, t, ...)."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -368,7 +364,7 @@ class UnionSettings(Settings):
         return 1 - reduce(mul, (1 - part.chi(grid, points, time) for part in self.parts))
 
     def middle(self, grid: Grid, time: Number) -> list[jax.Array]:
-        """That of the first part."""
+        """The middle of the first part."""
         return self.parts[0].middle(grid, time)
 
 

@@ -1,6 +1,6 @@
 """The contract of a term that is added to an equation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -13,7 +13,7 @@ from simulator.errors import UserError, did_you_mean
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.names import naming
-from simulator.physics.user_function import Stored, UserFiles
+from simulator.physics.user_function import Stored, UserFiles, UserFunction, traced_points
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid, Transform
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
@@ -72,7 +72,7 @@ class TermSettings(Settings):
 
 
 class Added(NamedTuple):
-    """What a term adds at a point, by field."""
+    """The contribution of a term at a point, by field."""
 
     sources: PointValues
     """Rates (field/time)."""
@@ -104,6 +104,19 @@ class Term:
         self.shapes = model.initial_shapes
         self.held = {}
         self._unforced = model.unforced
+
+    def trace(
+        self,
+        function: Callable[..., Any],
+        user: UserFunction | None,
+        *values: Mapping[str, jax.ShapeDtypeStruct],
+    ) -> None:
+        """Traces a function (*values, points, time), on a block without a device; and raises
+        UserError if the function `user` in it uses values at several points."""
+        axes, time = traced_points(self.transform.dtype)
+        traced = jax.make_jaxpr(function)(*values, self.grid.seen(axes), time)
+        if user is not None:
+            user.check_pointwise(traced, "a term works point by point")
 
     def numbers(self) -> dict[str, jax.Array]:
         """The settings that are traced, because a run is differentiated by them or they vary within
@@ -157,8 +170,8 @@ class Term:
     def at_point(
         self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
     ) -> Added:
-        """What the term adds at a point. `values` are those of the fields that terms know, `inputs`
-        those of `inputs`; `points` has a coordinate for each axis of the grid."""
+        """The contribution of the term at a point. `values` are those of the fields that terms know,
+        `inputs` those of `inputs`; `points` has a coordinate for each axis of the grid."""
         raise TypeError(f"{type(self).__name__} does not define at_point")
 
     def integrands(

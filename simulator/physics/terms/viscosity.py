@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +16,10 @@ from simulator.physics.models.closures import diffusive_rate
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.passive_scalars import whole_gradient
 from simulator.physics.terms.formula import Formula, formula_value
-from simulator.physics.terms.shapes import Coordinates, extents_of
+from simulator.physics.terms.shapes import Coordinates
 from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
-from simulator.physics.user_function import UserFunction, traced_points, traced_values
-from simulator.settings import PythonFile, Settings
+from simulator.physics.user_function import UserFunction, traced_values
+from simulator.settings import Parameters, PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
 
 
@@ -28,7 +29,7 @@ class PythonCoefficientSettings(Settings):
     function: str
     """function(values, points, time, **parameters) gives the coefficient at a point, length^2 /
     time. `values` are the fields by name and, for the velocity, `shear_rate`."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters
     """Keyword arguments of the function."""
 
 
@@ -45,7 +46,7 @@ Coefficient = Annotated[
 class ViscositySettings(TermSettings):
     kind: Literal["viscosity"] = "viscosity"
     coefficients: Annotated[dict[str, Coefficient], Field(min_length=1)]
-    """By field, the viscosity of the velocity or the diffusivity of a scalar (length^2 / time), in
+    """The viscosity of the velocity or the diffusivity of a scalar (length^2 / time), by field, in
     addition to the constant one of the model: a number or a formula of x, y, z and t, or {path,
     function, parameters} of a Python function of (values, points, time)."""
 
@@ -74,14 +75,9 @@ class Viscosity(Term):
 
     def _trace(self, name: str) -> None:
         """Raises UserError for a coefficient that cannot be evaluated at points."""
-        dtype = self.transform.dtype
         shapes = {**self.shapes, "shear_rate": ()} if name == "velocity" else self.shapes
-        values = traced_values(shapes, dtype)
-        axes, time = traced_points(dtype)
-        points = self.grid.seen(axes)
-        traced = jax.make_jaxpr(lambda *a: self.coefficient(name, *a))(values, points, time)
-        if name in self._functions:
-            self._functions[name].check_pointwise(traced, "it works point by point")
+        values = traced_values(shapes, self.transform.dtype)
+        self.trace(partial(self.coefficient, name), self._functions.get(name), values)
 
     def coefficient(
         self, name: str, values: PointValues, points: Coordinates, time: Number
@@ -96,7 +92,8 @@ class Viscosity(Term):
                 raise UserError(f"coefficients.{name}: {error}") from None
         function = replace(self._functions[name], parameters=coefficient.parameters)
         value = function(dict(values), tuple(points), time)
-        return function.values(value, (), extents_of(points), dtype)
+        some = next(iter(values.values()))
+        return function.values(value, (), some.shape[-3:], dtype)
 
     def inputs(self, fields: Fields, time: Number) -> Fields:
         inputs = {}
