@@ -33,15 +33,15 @@ from simulator.spectral import (
     PhysicalLayout,
     Transform,
     native,
+    plans,
     staged,
-    stages,
 )
 from simulator.spectral.backends import build
 from simulator.spectral.request import Chosen, Request
 from simulator.spectral.transform import Tree
 from simulator.words import aligned_lines, size
 
-SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
+SMALLEST = plans.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
 
 
 def grid_of(config: RunConfig) -> Grid:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -23,8 +22,8 @@ from simulator.spectral.backends import BACKENDS, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, TransformOptions
 from simulator.spectral.grid import AXES, Grid
 from simulator.spectral.layout import Arrangement, padded
+from simulator.spectral.plans import PLANS
 from simulator.spectral.staged import NAME, StagedTransform
-from simulator.spectral.stages import PLANS
 
 Keep = Literal["all", "two_thirds", "spherical"]
 Norm = Literal["backward", "ortho", "forward"]
@@ -91,7 +90,7 @@ class DistributedFFT:
         options = TransformOptions(kernels=kernels, threads=threads or _threads(self.mesh))
         staged = StagedTransform(modes, self.mesh, self._plan, self.dtype, options)
         factors = {"backward": grid.points, "ortho": math.sqrt(grid.points), "forward": 1}
-        self._schedule = replace(staged.schedule.of_fields(), factor=float(factors[norm]))
+        self._schedule = staged.schedule.of_fields(float(factors[norm]))
         self._staged = staged
         nx, ny, nz = modes.counts
         self._counts = (nx, ny, nz)

@@ -27,8 +27,8 @@ from simulator.spectral import native, staged
 from simulator.spectral.arrays import PointValues, SpectralVector
 from simulator.spectral.backends import build, candidates, choose, most, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
-from simulator.spectral.schedules.schedule import Points
-from simulator.spectral.stages import Kind
+from simulator.spectral.collectives import Kind
+from simulator.spectral.schedules.device_part import Points
 from simulator.spectral.transform import Local, Transform, Tree
 
 ROUNDS = 5

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from spectral_cases import BOX
 
 from simulator.spectral import Grid, Modes, native
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.schedules.pointwise import MissingOperation, operations_of
-from simulator.spectral.schedules.schedule import Reductions
 from simulator.spectral.transform import Local, Transform
 
 pytestmark = pytest.mark.skipif(
@@ -176,13 +176,34 @@ def test_derivatives_and_batches_are_those_of_the_blocks() -> None:
         assert_close(found, expected, np.float64)
 
 
+def operations(function):
+    """The operations of a function of two values, a coordinate and an argument."""
+    point = jax.ShapeDtypeStruct((1, 1, 1), float)
+    values = jax.ShapeDtypeStruct((2, 1, 1, 1), float)
+    traced = jax.make_jaxpr(function)(values, point, jax.ShapeDtypeStruct((), float))
+    return operations_of(traced, 0, 1, 0, np.dtype(float))
+
+
 def test_operations_that_no_result_needs_are_left_out() -> None:
-    def function(values, points, inside):
+    def function(values, x, parameter):
         product = values[:1] * values[1:]
         _ = jnp.sqrt(values[0]) + 3
-        return product, Reductions({}, {})
+        return product
 
-    operations = operations_of(function, 2, np.dtype(float), (1, 2))
-    assert operations.rows == ((3, 2, 0, 1),)
-    with pytest.raises(MissingOperation, match="exp"):
-        operations_of(lambda *at: (jnp.exp(at[0]), Reductions({}, {})), 2, np.dtype(float), (1, 2))
+    assert operations(function).rows == ((3, 2, 0, 1),)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda values, x, parameter: jnp.exp(values[:1]),
+        lambda values, x, parameter: x * values[:1],
+        lambda values, x, parameter: values[:1].astype(np.float32),
+        lambda values, x, parameter: lax.reshape(values, (1, 2, 1, 1), (1, 0, 2, 3)),
+    ],
+    ids=["primitive", "coordinate", "type", "parameter of a primitive"],
+)
+def test_unknown_operations_are_left_to_xla(function) -> None:
+    """So is a known primitive with a parameter of another release of JAX."""
+    with pytest.raises(MissingOperation):
+        operations(function)

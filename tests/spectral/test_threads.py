@@ -10,7 +10,7 @@ from simulator.spectral import Grid, Modes, native
 from simulator.spectral.arrays import Combination
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.native import particles as kernels
-from simulator.spectral.schedules.native import Native
+from simulator.spectral.schedules.native import NativeStages
 from simulator.spectral.transform import Local, Transform
 
 pytestmark = pytest.mark.skipif(
@@ -69,8 +69,8 @@ def results(transform: Transform, values: np.ndarray) -> list[np.ndarray]:
 def test_the_number_of_threads_changes_no_bit(
     shape, plan, devices: int, real: bool, monkeypatch
 ) -> None:
-    monkeypatch.setattr(Native, "cache", 1)  # Blocks of few planes, and of more for more threads.
-    monkeypatch.setattr(Native, "shared", 20_000)
+    monkeypatch.setattr(NativeStages, "cache", 1)  # Blocks of few planes, and of more for more threads.
+    monkeypatch.setattr(NativeStages, "shared", 20_000)
     rng = np.random.default_rng(0)
     values = rng.standard_normal((2, *shape))
     values = values if real else values + 1j * rng.standard_normal(values.shape)
