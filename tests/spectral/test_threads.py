@@ -69,7 +69,9 @@ def results(transform: Transform, values: np.ndarray) -> list[np.ndarray]:
 def test_the_number_of_threads_changes_no_bit(
     shape, plan, devices: int, real: bool, monkeypatch
 ) -> None:
-    monkeypatch.setattr(NativeStages, "cache", 1)  # Blocks of few planes, and of more for more threads.
+    monkeypatch.setattr(
+        NativeStages, "cache", 1
+    )  # Blocks of few planes, and of more for more threads.
     monkeypatch.setattr(NativeStages, "shared", 20_000)
     rng = np.random.default_rng(0)
     values = rng.standard_normal((2, *shape))

@@ -128,7 +128,10 @@ def operations_of(
     values, coordinate, *arguments = traced.jaxpr.invars
     recorder = Recorder(dtype)
     inputs = values.aval.shape[0]
-    names = {values: np.arange(inputs).reshape(values.aval.shape), coordinate: np.full((1, 1, 1), UNKNOWN)}
+    names = {
+        values: np.arange(inputs).reshape(values.aval.shape),
+        coordinate: np.full((1, 1, 1), UNKNOWN),
+    }
     used = {v for equation in traced.jaxpr.eqns for v in equation.invars if type(v) is not Literal}
     for number, variable in enumerate(arguments):
         known = number >= first and variable in used
