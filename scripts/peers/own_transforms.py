@@ -17,7 +17,7 @@ from simulator.plan.cost_of_step import timed_in_rounds
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
-from simulator.spectral.request import random_array
+from simulator.spectral.timing import random_array
 from simulator.words import size
 
 COMPONENTS = 3

@@ -38,7 +38,7 @@ from simulator.spectral import (
     staged,
 )
 from simulator.spectral.backends import build
-from simulator.spectral.request import Chosen, Request
+from simulator.spectral.requested_transform import Chosen, Request
 from simulator.spectral.transform import Tree
 from simulator.words import aligned_lines, size
 

@@ -76,29 +76,21 @@ class DistributedFFT:
         share its cores.
 
         Raises UserError if the devices cannot share the points and the modes."""
-        if len(shape) != 3 or len(box) != 3:
-            raise UserError(
-                "DistributedFFT: shape and box have three entries; (1, nx, ny) is a plane"
-            )
-        nx, ny, nz = map(int, shape)
-        lx, ly, lz = map(float, box)
-        grid = Grid((nx, ny, nz), (lx, ly, lz), "none" if keep == "all" else keep)
-        modes = Modes(grid, real, every=keep == "all")
+        modes = _modes(shape, box, real, keep)
+        grid = modes.grid
         candidate, self.mesh = _placed(modes, devices, kernels)
         self._plan = PLANS[candidate.plan].on(self.mesh.axis_names[-len(candidate.mesh) :])
         self.dtype = np.dtype(dtype or jnp.result_type(float))
         options = TransformOptions(kernels=kernels, threads=threads or _threads(self.mesh))
-        staged = StagedTransform(modes, self.mesh, self._plan, self.dtype, options)
+        self._staged = StagedTransform(modes, self.mesh, self._plan, self.dtype, options)
         factors = {"backward": grid.points, "ortho": math.sqrt(grid.points), "forward": 1}
-        self._schedule = staged.schedule.of_fields(float(factors[norm]))
-        self._staged = staged
-        nx, ny, nz = modes.counts
-        self._counts = (nx, ny, nz)
+        self._schedule = self._staged.schedule.of_fields(float(factors[norm]))
+        self._counts = modes.counts
         self.shape = grid.shape
         self.real = real
-        self.order = staged.layout.order
-        self.values_shape = staged.physical.shape
-        self.modes_shape = staged.layout.shape
+        self.order = self._staged.layout.order
+        self.values_shape = self._staged.physical.shape
+        self.modes_shape = self._staged.layout.shape
 
     # ---- distributed arrays
 
@@ -295,6 +287,16 @@ class DistributedFFT:
             raise ValueError(f"{name} needs DistributedFFT(..., real={real}); this one has {other}")
         if self._staged.layout.truncated:
             raise ValueError(f'{name} needs DistributedFFT(..., keep="all")')
+
+
+def _modes(shape: Sequence[int], box: Sequence[float], real: bool, keep: Keep) -> Modes:
+    """The modes of a grid. Raises UserError for another number of axes than three."""
+    if len(shape) != 3 or len(box) != 3:
+        raise UserError("DistributedFFT: shape and box have three entries; (1, nx, ny) is a plane")
+    nx, ny, nz = map(int, shape)
+    lx, ly, lz = map(float, box)
+    every = keep == "all"
+    return Modes(Grid((nx, ny, nz), (lx, ly, lz), "none" if every else keep), real, every)
 
 
 def _ends(shape: Sequence[int], wanted: Iterable[int]) -> list[tuple[int, int]]:

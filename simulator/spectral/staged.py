@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from jax.tree_util import PyTreeDef
 from jax.typing import DTypeLike
 
 from simulator.cluster.mesh import MEMBERS, make_mesh
@@ -205,7 +204,7 @@ class FieldProducts:
         transform: StagedTransform,
         pointwise: PointwiseFunction,
         fields: Positions,
-        tree: PyTreeDef,
+        tree: Any,
         shapes: tuple[jax.ShapeDtypeStruct, ...],
         keep: tuple[str, ...],
         stored: tuple[OnGrid, ...],

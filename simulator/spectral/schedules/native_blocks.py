@@ -220,13 +220,13 @@ def with_parameters(
     """The function of a block with the traced values that it closes over as parameters, by which
     JAX can differentiate it."""
     dtype = part.dtype if values.real else np.result_type(part.dtype, np.complex64)
-    lines = [
-        jax.ShapeDtypeStruct((1,) * i + (n,) + (1,) * (2 - i), part.dtype)
-        for i, n in enumerate(values.shape)
-    ]
-    points = Points(*(lines[values.order.index(axis)] for axis in AXES))
-    block = jax.ShapeDtypeStruct(values.array(inputs), dtype)
     along = part.padded + part.plan.stages[0].block
-    extents = zip(values.order, values.shape, strict=True)
-    inside = jax.ShapeDtypeStruct([n if a in along else 1 for a, n in extents], bool)
-    return jax.closure_convert(pointwise, block, points, inside)
+    extents = dict(zip(values.order, values.shape, strict=True))
+
+    def block() -> tuple[jax.Array, Points, jax.Array]:
+        lines = [[extents[a] if a == axis else 1 for a in values.order] for axis in AXES]
+        inside = [n if axis in along else 1 for axis, n in extents.items()]
+        points = Points(*(jnp.zeros(line, part.dtype) for line in lines))
+        return jnp.zeros(values.array(inputs), dtype), points, jnp.ones(inside, bool)
+
+    return jax.closure_convert(pointwise, *jax.eval_shape(block))
