@@ -9,7 +9,7 @@ from jax import lax
 
 from simulator.spectral.collectives import after, all_to_all
 from simulator.spectral.schedules.device_part import Arrays, DevicePart
-from simulator.spectral.schedules.visits import Planes, distinct, in_order
+from simulator.spectral.schedules.visits import Planes, fillable, in_order
 
 Travel = Callable[[Arrays], Arrays]
 """All stages but the first, for components that travel together: from the messages that the first
@@ -97,7 +97,7 @@ class MessageArrays(DeviceExchange):
             return travel(tuple(after(part, before[0]) for part in parts) if before else parts)
 
         shapes = jax.eval_shape(component, jnp.int32(0))
-        results = distinct(shapes, result_axis, count, arrays, zero=self.part.linear)
+        results = fillable(shapes, result_axis, count, arrays, zero=self.part.linear)
         before: Arrays = ()
         # Not a loop of XLA's: exchanges in it could start before or after independent ones (see
         # `collectives`).

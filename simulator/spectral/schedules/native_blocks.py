@@ -144,7 +144,7 @@ class NativeBlocks:
         numbers = self.numbers()
         values = self.to_values.target
         inputs = messages[0].shape[1]
-        function, parameters = with_parameters(pointwise, self.part, values, inputs)
+        function, parameters = parametrized(pointwise, self.part, values, inputs)
 
         @jax.custom_vjp
         def visited(messages: Arrays, parameters: Sequence[jax.Array]) -> Visited:
@@ -214,7 +214,7 @@ def blanks(form: Form, components: int) -> Arrays:
     return tuple(blank(shape, dtype, number) for number in range(side.messages))
 
 
-def with_parameters(
+def parametrized(
     pointwise: Pointwise, part: DevicePart, values: Side, inputs: int
 ) -> tuple[Callable[..., tuple[jax.Array | None, Reductions]], Sequence[jax.Array]]:
     """The function of a block with the traced values that it closes over as parameters, by which

@@ -57,7 +57,7 @@ class Operation(NamedTuple):
     b: int
 
 
-class Parameter(NamedTuple):
+class ArgumentEntry(NamedTuple):
     """An entry of an argument of a function, flattened."""
 
     argument: int
@@ -71,7 +71,7 @@ class Operations:
 
     inputs: int
     products: int
-    numbers: tuple[float | Parameter, ...]
+    numbers: tuple[float | ArgumentEntry, ...]
     temporaries: int
     maxima: int
     sums: int
@@ -92,9 +92,11 @@ class Operations:
         flat = {
             n.argument: arguments[n.argument].reshape(-1)
             for n in self.numbers
-            if type(n) is Parameter
+            if type(n) is ArgumentEntry
         }
-        values = [flat[n.argument][n.entry] if type(n) is Parameter else n for n in self.numbers]
+        values = [
+            flat[n.argument][n.entry] if type(n) is ArgumentEntry else n for n in self.numbers
+        ]
         return jnp.stack([jnp.asarray(value, dtype) for value in values])
 
 
@@ -150,10 +152,10 @@ class Recorder:
 
     def __init__(self, dtype: np.dtype):
         self.dtype = dtype
-        self.numbers: list[float | Parameter] = []
+        self.numbers: list[float | ArgumentEntry] = []
         self.operations: dict[tuple[str, int, int], Operation] = {}
 
-    def number(self, value: float | Parameter) -> int:
+    def number(self, value: float | ArgumentEntry) -> int:
         """A name for a number that is the same at all points."""
         if value not in self.numbers:
             self.numbers.append(value)
@@ -180,7 +182,7 @@ class Recorder:
         """The names of the entries of an argument."""
         if not known or aval.size > MOST_NUMBERS or aval.dtype != self.dtype:
             return np.full(aval.shape, UNKNOWN)
-        names = [self.number(Parameter(argument, entry)) for entry in range(aval.size)]
+        names = [self.number(ArgumentEntry(argument, entry)) for entry in range(aval.size)]
         return np.array(names, int).reshape(aval.shape)
 
     def constant(self, value: Any) -> np.ndarray:

@@ -71,7 +71,7 @@ class Visits:
     ) -> tuple[Arrays, Reductions]:
         """The results of a loop over blocks of `size` planes."""
         arrays, reduced = shapes_of(visit, size, source)
-        filled = distinct(arrays, axis, every, source, zero=self.part.linear)
+        filled = fillable(arrays, axis, every, source, zero=self.part.linear)
         return fill(lambda planes, _: visit(planes, source), filled, reduced, axis, every, size)
 
 
@@ -124,10 +124,9 @@ class AtOnce(Visits):
         """The results of a block replace the messages that it has read, one by one, if these are as
         large; then no block overlaps another. Other memory is not initialized, because that costs
         memory traffic."""
-        arrays, reduced = shapes_of(visit, size, source)
         if self.part.linear:
-            filled = distinct(arrays, axis, every, source, zero=True)
-            return fill(lambda planes, _: visit(planes, source), filled, reduced, axis, every, size)
+            return super().in_blocks(visit, size, every, axis, source)
+        arrays, reduced = shapes_of(visit, size, source)
         filled = tuple(lax.empty(longer(part, axis, every), part.dtype) for part in arrays)
         pairs = zip(filled, source, strict=False)
         shared = sum((new.shape, new.dtype) == (old.shape, old.dtype) for new, old in pairs)
@@ -152,7 +151,7 @@ def longer(like: jax.Array, axis: int, extent: int) -> tuple[int, ...]:
     return (*like.shape[:axis], extent, *like.shape[axis + 1 :])
 
 
-def distinct(like: Arrays, axis: int, extent: int, source: Arrays, *, zero: bool) -> Arrays:
+def fillable(like: Arrays, axis: int, extent: int, source: Arrays, *, zero: bool) -> Arrays:
     """Arrays like others, with `extent` entries along `axis`, for a loop to fill that reads
     `source`; `zero`, or with other values.
 
