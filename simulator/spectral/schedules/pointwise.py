@@ -198,13 +198,13 @@ class Recorder:
             zip(traced.jaxpr.constvars, map(self.constant, traced.consts), strict=True)
         )
 
-        def of(variables: Sequence[Any]) -> list[np.ndarray]:
-            return [self.constant(v.val) if type(v) is Literal else names[v] for v in variables]
-
         for equation in traced.jaxpr.eqns:
-            results = self.results(equation, of(equation.invars))
+            results = self.results(equation, self.named(equation.invars, names))
             names.update(zip(equation.outvars, results, strict=True))
-        return of(traced.jaxpr.outvars)
+        return self.named(traced.jaxpr.outvars, names)
+
+    def named(self, variables: Sequence[Any], names: dict[Any, np.ndarray]) -> list[np.ndarray]:
+        return [self.constant(v.val) if type(v) is Literal else names[v] for v in variables]
 
     def results(self, equation: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
         name = equation.primitive.name
@@ -257,8 +257,9 @@ class Recorder:
         rows: list[tuple[int, int, int, int]] = []
         for i, one in enumerate(operations):
             operands = registers.place.get(one.a, one.a), registers.place.get(one.b, one.b)
-            ends = {name for name in (one.a, one.b) if last[name] == i}
-            registers.release(ends)
+            for name in {one.a, one.b}:
+                if last[name] == i and name >= RESULTS:
+                    registers.free.append(registers.place[name])
             if one.result in reduced:
                 result = reduced.index(one.result)
             else:
@@ -291,9 +292,6 @@ class Registers:
         self.first = base + numbers
         self.count = 0
         self.free: list[int] = []
-
-    def release(self, names: set[int]) -> None:
-        self.free += [self.place[name] for name in names if name >= RESULTS]
 
     def of_result(self, name: int) -> int:
         if name not in self.place and not self.free:
