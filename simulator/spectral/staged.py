@@ -247,9 +247,9 @@ class FieldProducts:
     def __call__(self, modes: jax.Array, *arguments: jax.Array) -> Evaluated:
         transform = self.transform
         results = iter(self.program(modes, *arguments))
-        values = {name: next(results) for name in self.keep}
+        values = dict(zip(self.keep, results, strict=False))
         products = transform.truncated(next(results)) if self.products.leads else None
-        maxima = {name: next(results) for name in self.maxima}
+        maxima = dict(zip(self.maxima, results, strict=False))
         means = {name: next(results) / transform.grid.points for name in self.means}
         return Evaluated(self.products.split(products), maxima, means, values)
 
@@ -269,8 +269,8 @@ class FieldProducts:
             arguments,
         )
         products, reduced, values = self.schedule.evaluate(modes, call)
-        maxima = [reduced.maxima[name] for name in self.maxima]
-        return (*values, *products, *maxima, *[reduced.sums[name] for name in self.means])
+        maxima = map(reduced.maxima.__getitem__, self.maxima)
+        return (*values, *products, *maxima, *map(reduced.sums.__getitem__, self.means))
 
     def _of_block(
         self, arguments: Arrays, values: jax.Array, points: Points, inside: jax.Array

@@ -4,6 +4,7 @@ truncation."""
 
 import os
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -215,6 +216,23 @@ def test_nothing_to_evaluate_is_refused():
     for case in filter(lambda case: case.works, (Case(), Case(("jaxdecomp", "slab")))):
         with pytest.raises(ValueError, match="at least one input field"):
             transform(case).evaluate({}, pointwise)
+
+
+def test_partial_functions_of_the_same_arguments_share_a_program():
+    """The stages of an integrator state one each."""
+    t = transform(Case())
+    traced = []
+
+    def product(factor, values, at, parameters):
+        traced.append(factor)
+        return Local({"p": factor * values["a"]})
+
+    modes = jnp.zeros(t.layout.shape, complex)
+    counts = []
+    for factor in (2.0, 2.0, 3.0):
+        t.evaluate({"a": modes}, partial(product, factor))
+        counts.append(len(traced))
+    assert counts[0] == counts[1] < counts[2]
 
 
 @pytest.mark.spmd

@@ -109,6 +109,11 @@ class DevicePart:
         return len(self.plan.stages) - 1
 
     @cached_property
+    def block(self) -> str:
+        """The axis of values along which blocks follow each other."""
+        return self.plan.stages[0].block
+
+    @cached_property
     def points(self) -> dict[str, int]:
         """The points of the grid along each axis."""
         return dict(zip(AXES, self.layout.grid.shape, strict=True))
@@ -164,7 +169,7 @@ class DevicePart:
         """Coordinates of a block with axes in this order, and a mask of its grid points without
         padding."""
         grid = self.layout.grid
-        blocked = self.plan.stages[0].block
+        blocked = self.block
         coordinates: dict[str, jax.Array] = {}
         inside = jnp.ones((1, 1, 1), bool)
         for axis, spacing in zip(AXES, grid.spacing, strict=True):

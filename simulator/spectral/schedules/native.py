@@ -40,6 +40,10 @@ class NativeStages:
 
     part: DevicePart
 
+    def __post_init__(self) -> None:
+        # What all traces use is computed once for the plan.
+        _ = self.outward, self.inward, self.first_stages, self.reduced_axes, self.part.padded
+
     cache: ClassVar[int] = 1 << 20
     """Bytes of a block."""
     shared: ClassVar[int] = 2 << 20
@@ -55,13 +59,13 @@ class NativeStages:
     def values_order(self) -> str:
         """Memory order of a block of values. In a box, blocks are planes, visited along the first
         axis of the plan's own order."""
-        first = self.part.plan.stages[0].block
+        first = self.part.block
         return ORDER if self.flat else first + ORDER.replace(first, "")
 
     @cached_property
     def block_axis(self) -> int:
         """The axis of a block of values along which blocks follow each other."""
-        return self.values_order.index(self.part.plan.stages[0].block)
+        return self.values_order.index(self.part.block)
 
     @cached_property
     def reduced_axes(self) -> tuple[int, ...]:
@@ -72,8 +76,8 @@ class NativeStages:
     def planes(self, components: int) -> int:
         """The number of planes of a block, with `components` values at each point."""
         part = self.part
-        every = part.planes(0)
-        if part.plan.stages[0].block in part.plan.stages[0].axes:
+        every = part.extents[0][part.block]
+        if part.block in part.plan.stages[0].axes:
             return every
         if part.options.block is not None:
             return min(part.options.block, every)
@@ -206,7 +210,7 @@ class NativeStages:
 
     def values(self, order: str, planes: int | None = None) -> Side:
         """Values at points, all planes or a block of `planes`."""
-        block = self.part.plan.stages[0].block
+        block = self.part.block
         extents = self.part.extents[0] | ({block: planes} if planes else {})
         a, b, c = (extents[axis] for axis in order)
         return Side(order, (a, b, c), real=self.part.real)

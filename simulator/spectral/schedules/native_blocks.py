@@ -57,7 +57,7 @@ class NativeBlocks:
     @property
     def axis(self) -> int:
         """The axis of values along which blocks follow each other."""
-        return 1 + self.order.index(self.part.plan.stages[0].block)
+        return 1 + self.order.index(self.part.block)
 
     def numbers(self) -> jax.Array:
         return jnp.arange(-(-self.every // self.size))
@@ -220,7 +220,7 @@ def parametrized(
     """The function of a block with the traced values that it closes over as parameters, by which
     JAX can differentiate it."""
     dtype = part.dtype if values.real else np.result_type(part.dtype, np.complex64)
-    along = part.padded + part.plan.stages[0].block
+    along = part.padded + part.block
     extents = dict(zip(values.order, values.shape, strict=True))
 
     def block() -> tuple[jax.Array, Points, jax.Array]:
