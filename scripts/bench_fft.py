@@ -36,7 +36,7 @@ from simulator.cluster.mesh import make_mesh
 from simulator.cluster.start import start
 from simulator.plan.benchmark_record import benchmark_record
 from simulator.spectral import Grid, Modes
-from simulator.spectral.request import random_array
+from simulator.spectral.timing import random_array
 
 
 class Fftw:

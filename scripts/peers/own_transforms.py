@@ -16,7 +16,7 @@ from peers.collectives import collectives
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
-from simulator.spectral.request import random_array
+from simulator.spectral.timing import random_array
 from simulator.words import size
 
 COMPONENTS = 3

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from simulator.errors import shown
 from simulator.measure import requested
@@ -143,7 +150,7 @@ class TimeSettings(Settings):
         return self
 
 
-# Upper limit of `devices.count` and `fft.block`: more than any machine or grid has.
+# Upper limit of `devices.count`: more than any machine has.
 MOST_DEVICES = 2**20
 
 
@@ -205,9 +212,6 @@ class FftSettings(Settings):
     """Rows and columns of the devices that share pencils; their product is the number of devices.
     The devices of a column are neighbours; with one row or one column the pencils are slabs. auto
     takes the mesh that pads least, and with fft.backend: auto the fastest mesh."""
-    block: AutoOrCount = "auto"
-    """Number of planes of physical space that are processed at a time; auto: what fits into a
-    cache, on GPUs all."""
     kernels: Literal["auto", "native", "xla"] = "auto"
     """The implementation of the local stages of transforms: native code, which runs on processors
     and needs a C++ compiler, or XLA; auto uses native code where it is available."""
@@ -215,6 +219,17 @@ class FftSettings(Settings):
     """Format of the numbers that the nonlinear term of a double-precision run sends between
     devices: double precision, single precision (half the bytes), or 16 bits scaled plane by plane
     (a quarter). Arrays stay in double precision."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_block(cls, data: Any, info: ValidationInfo) -> Any:
+        """Records of earlier runs have the key."""
+        if not isinstance(data, Mapping) or "block" not in data:
+            return data
+        recorded = not (info.context or {}).get("check_files", True)
+        if data["block"] != "auto" and not recorded:
+            raise wrong("block", "is now the environment variable SIMULATOR_FFT_BLOCK")
+        return {key: value for key, value in data.items() if key != "block"}
 
 
 class ProcessSettings(Settings):

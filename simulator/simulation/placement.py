@@ -1,6 +1,7 @@
 """Distributes a configuration's grid over devices: the possible device counts, the devices, the
 transform."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +21,7 @@ from simulator.cluster import Allocation
 from simulator.cluster.meeting import REFUSED
 from simulator.cluster.mesh import MEMBERS
 from simulator.cluster.start import Cluster, Meeting, start
-from simulator.cluster.variables import recorded_variables
+from simulator.cluster.variables import recorded_variables, whole_number
 from simulator.config import RunConfig
 from simulator.config.blocks import MOST_DEVICES
 from simulator.errors import UserError
@@ -33,15 +34,16 @@ from simulator.spectral import (
     PhysicalLayout,
     Transform,
     native,
+    plans,
     staged,
-    stages,
 )
 from simulator.spectral.backends import build
-from simulator.spectral.request import Chosen, Request
+from simulator.spectral.requested_transform import Chosen, Request
 from simulator.spectral.transform import Tree
 from simulator.words import aligned_lines, size
 
-SMALLEST = stages.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
+BLOCK = "SIMULATOR_FFT_BLOCK"
+SMALLEST = plans.ZX_THEN_Y.name  # The plan of custom_partitioning with the smallest memory.
 
 
 def grid_of(config: RunConfig) -> Grid:
@@ -76,6 +78,7 @@ class Placement:
     chosen: Chosen
     low: bool = False  # Whether a step minimizes memory at the cost of speed.
     members: int = 1  # Equal parts of the devices, each with the grid for its share of an ensemble.
+    block: int | None = None  # Planes of physical space that are visited at a time, if set.
 
     @property
     def grid(self) -> Grid:
@@ -106,7 +109,6 @@ class Placement:
         points."""
         config = self.config
         request = request_of(self.config)
-        block = None if config.fft.block == "auto" else config.fft.block
         # Not the chosen ones: jaxdecomp accepts `auto` and refuses `native`.
         kernels = "xla" if self.chosen.kernels == "xla" else config.fft.kernels
         return build(
@@ -114,7 +116,7 @@ class Placement:
             self.chosen.candidate,
             self.cluster.devices,
             request.dtype,
-            block=block,
+            block=self.block,
             sequential=self.low,
             platform=self.cluster.platform,
             kernels=kernels,
@@ -139,8 +141,18 @@ def place(
     check_devices(config, len(cluster.devices), cluster.num_processes, members)
     with config.blaming(""):
         chosen = request_of(config).chosen(cluster, members, earlier, report)
-    placement = Placement(config, cluster, chosen, members=members)
+    placement = Placement(config, cluster, chosen, members=members, block=_block(os.environ))
     return placement.with_low_memory() if config.run.memory == "low" else placement
+
+
+def _block(environ: Mapping[str, str]) -> int | None:
+    """Planes of physical space that are visited at a time; None: chosen by the schedule."""
+    text = environ.get(BLOCK)
+    if not text:
+        return None
+    if not (number := whole_number(text)):
+        raise UserError(f"{BLOCK}: a number of planes is needed, not {text}")
+    return number
 
 
 def check_devices(
@@ -183,7 +195,8 @@ def connect(
             raise
         record = {REFUSED: str(error), **record}  # said after the processes have met
     if several:
-        record = {**settings_record(config), **installed_record(), **record}
+        planes = {BLOCK: os.environ.get(BLOCK, "")}
+        record = {**settings_record(config), **installed_record(), **planes, **record}
     return start(
         allocation,
         platform=settings.platform,

@@ -6,7 +6,7 @@ from simulator.spectral.candidates import Modes
 from simulator.spectral.distributed_fft import DistributedFFT
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
-from simulator.spectral.schedules.schedule import Points
+from simulator.spectral.schedules.device_part import Points
 from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [

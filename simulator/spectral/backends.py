@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.spectral import jaxdecomp, native, staged, stages
+from simulator.spectral import jaxdecomp, native, plans, staged
 from simulator.spectral.backend import Backend
 from simulator.spectral.candidates import (
     Candidate,
@@ -91,12 +91,10 @@ def preferred(modes: Modes, found: list[Candidate], kernels: Kernels, platform: 
         pencils = (c for c in found if c.backend == first.backend and c.mesh[1:] == (NEIGHBOURS,))
         if not slab or staged.padding(modes, first.mesh[0]) > MOST_PADDING:
             first = next(pencils, first)
-    if first.plan in stages.SLABS and (
+    if first.plan in plans.SLABS and (
         platform == "gpu" or native.chosen(kernels, platform) == "native"
     ):
-        wanted = (
-            c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name
-        )
+        wanted = (c for c in found if c.backend == first.backend and c.plan == plans.ZX_THEN_Y.name)
         return next(wanted, first)
     return first
 

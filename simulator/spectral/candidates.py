@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from simulator.cluster.mesh import Device
+from simulator.spectral.collectives import Kind
 from simulator.spectral.grid import AXES, Grid
-from simulator.spectral.stages import Kind
 
 Devices = Sequence[Device]  # JAX devices of all processes.
 

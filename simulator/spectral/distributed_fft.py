@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -23,8 +22,8 @@ from simulator.spectral.backends import BACKENDS, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, TransformOptions
 from simulator.spectral.grid import AXES, Grid
 from simulator.spectral.layout import Arrangement, padded
+from simulator.spectral.plans import PLANS
 from simulator.spectral.staged import NAME, StagedTransform
-from simulator.spectral.stages import PLANS
 
 Keep = Literal["all", "two_thirds", "spherical"]
 Norm = Literal["backward", "ortho", "forward"]
@@ -77,29 +76,21 @@ class DistributedFFT:
         share its cores.
 
         Raises UserError if the devices cannot share the points and the modes."""
-        if len(shape) != 3 or len(box) != 3:
-            raise UserError(
-                "DistributedFFT: shape and box have three entries; (1, nx, ny) is a plane"
-            )
-        nx, ny, nz = map(int, shape)
-        lx, ly, lz = map(float, box)
-        grid = Grid((nx, ny, nz), (lx, ly, lz), "none" if keep == "all" else keep)
-        modes = Modes(grid, real, every=keep == "all")
+        modes = _modes(shape, box, real, keep)
+        grid = modes.grid
         candidate, self.mesh = _placed(modes, devices, kernels)
         self._plan = PLANS[candidate.plan].on(self.mesh.axis_names[-len(candidate.mesh) :])
         self.dtype = np.dtype(dtype or jnp.result_type(float))
         options = TransformOptions(kernels=kernels, threads=threads or _threads(self.mesh))
-        staged = StagedTransform(modes, self.mesh, self._plan, self.dtype, options)
+        self._staged = StagedTransform(modes, self.mesh, self._plan, self.dtype, options)
         factors = {"backward": grid.points, "ortho": math.sqrt(grid.points), "forward": 1}
-        self._schedule = replace(staged.schedule.of_fields(), factor=float(factors[norm]))
-        self._staged = staged
-        nx, ny, nz = modes.counts
-        self._counts = (nx, ny, nz)
+        self._schedule = self._staged.schedule.of_fields(float(factors[norm]))
+        self._counts = modes.counts
         self.shape = grid.shape
         self.real = real
-        self.order = staged.layout.order
-        self.values_shape = staged.physical.shape
-        self.modes_shape = staged.layout.shape
+        self.order = self._staged.layout.order
+        self.values_shape = self._staged.physical.shape
+        self.modes_shape = self._staged.layout.shape
 
     # ---- distributed arrays
 
@@ -296,6 +287,16 @@ class DistributedFFT:
             raise ValueError(f"{name} needs DistributedFFT(..., real={real}); this one has {other}")
         if self._staged.layout.truncated:
             raise ValueError(f'{name} needs DistributedFFT(..., keep="all")')
+
+
+def _modes(shape: Sequence[int], box: Sequence[float], real: bool, keep: Keep) -> Modes:
+    """The modes of a grid. Raises UserError for another number of axes than three."""
+    if len(shape) != 3 or len(box) != 3:
+        raise UserError("DistributedFFT: shape and box have three entries; (1, nx, ny) is a plane")
+    nx, ny, nz = map(int, shape)
+    lx, ly, lz = map(float, box)
+    every = keep == "all"
+    return Modes(Grid((nx, ny, nz), (lx, ly, lz), "none" if every else keep), real, every)
 
 
 def _ends(shape: Sequence[int], wanted: Iterable[int]) -> list[tuple[int, int]]:

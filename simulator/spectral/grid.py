@@ -61,7 +61,7 @@ class Grid:
 
     def seen(self, per_axis: Sequence[T]) -> tuple[T, ...]:
         """The elements of `per_axis` (for x, y, z) that belong to the axes that the user sees."""
-        return tuple(per_axis[AXES.index(a)] for a in self.axes)
+        return tuple(per_axis[1:] if self.planar else per_axis)
 
     @cached_property
     def kept(self) -> tuple[int, int, int]:
@@ -87,13 +87,13 @@ class Grid:
     def volume(self) -> float:
         return math.prod(self.box)
 
-    @property
+    @cached_property
     def spacing(self) -> tuple[float, float, float]:
         """Distance between neighbouring points along x, y, z."""
         dx, dy, dz = (length / n for length, n in zip(self.box, self.shape, strict=True))
         return (dx, dy, dz)
 
-    @property
+    @cached_property
     def fundamental(self) -> tuple[float, float, float]:
         """Wavenumber 2 pi / L_i of the integer mode 1 along x, y, z."""
         kx, ky, kz = (2 * math.pi / length for length in self.box)

@@ -189,7 +189,7 @@ class Jaxdecomp(Backend):
             )
         if options.block is not None:
             raise UserError(
-                f"fft.block: {NAME} visits physical space whole; remove fft.block or fft.backend: {NAME}"
+                f"fft.backend: {NAME} visits physical space whole; remove it or SIMULATOR_FFT_BLOCK"
             )
         if options.sequential:
             raise UserError(f"{NAME} transforms all components together")

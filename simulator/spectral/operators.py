@@ -5,8 +5,9 @@ normal is a scalar field: the curl of a vector in the plane, or the field whose 
 plane. Every operator but `hermitian` acts on each mode alone, without communication."""
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import add
+from functools import cache, reduce
+from itertools import combinations
+from operator import add, mul
 from typing import Literal
 
 import jax
@@ -54,14 +55,15 @@ def divergence(layout: Layout, field: SpectralVector) -> SpectralScalar:
 
 
 def _along(k: Sequence[OverModes], field: SpectralVector) -> SpectralScalar:
-    return reduce(add, (q * part for q, part in zip(k, jnp.unstack(field), strict=True)))
+    return reduce(add, map(mul, k, jnp.unstack(field)))
 
 
-def symmetric_pairs(dimensions: int) -> list[tuple[int, int]]:
+@cache
+def symmetric_pairs(dimensions: int) -> tuple[tuple[int, int], ...]:
     """The components (i, j) of a symmetric tensor, the diagonal first: xx, yy, zz, xy, xz, yz, or
     xx, yy, xy."""
     axes = range(dimensions)
-    return [*((i, i) for i in axes), *((i, j) for i in axes for j in axes if i < j)]
+    return (*((i, i) for i in axes), *combinations(axes, 2))
 
 
 def cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> jax.Array:
@@ -113,7 +115,7 @@ def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
 def _inverse_square(k: Sequence[OverModes]) -> OverModes:
     """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure
     Nyquist modes."""
-    return quotient(1, reduce(add, (q * q for q in k)))
+    return quotient(1, reduce(add, map(mul, k, k)))
 
 
 def inverse_curl(

@@ -1,8 +1,9 @@
 """The backend `custom_partitioning`: staged transforms of real or complex fields; axes are
 truncated, then sent."""
 
-from collections.abc import Collection, Mapping
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, partial
 from math import ceil, prod
 from typing import Any, NamedTuple
 
@@ -18,10 +19,17 @@ from simulator.spectral.backend import Backend
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Arrangement, Layout, PhysicalLayout
+from simulator.spectral.plans import PLANS, SLABS, Z_Y_X, Decomposition
 from simulator.spectral.program import Program
-from simulator.spectral.schedules import SCHEDULES
-from simulator.spectral.schedules.schedule import Points, Ranges, Reductions, reduce_values
-from simulator.spectral.stages import PLANS, SLABS, Z_Y_X, Decomposition
+from simulator.spectral.schedules.device_part import (
+    Arrays,
+    DevicePart,
+    Points,
+    Reductions,
+    reduce_values,
+)
+from simulator.spectral.schedules.pointwise import PointwiseCall
+from simulator.spectral.schedules.schedule import DeviceSchedule, order_of_modes
 from simulator.spectral.transform import (
     NOTHING_STORED,
     Evaluated,
@@ -34,14 +42,6 @@ from simulator.spectral.transform import (
 )
 
 NAME = "custom_partitioning"
-
-
-class OnGrid(NamedTuple):
-    """An array of values on the grid that a pointwise function reads."""
-
-    name: str
-    lead: tuple[int, ...]
-    dtype: np.dtype
 
 
 def padding(modes: Modes, count: int) -> float:
@@ -66,46 +66,30 @@ class StagedTransform(Transform):
         self.dtype = np.dtype(dtype)
         platform = options.platform or str(mesh.devices.flat[0].platform)
         self.kernels = native.chosen(options.kernels, platform)
-        kind = SCHEDULES["cpu" if platform == "cpu" else "gpu", self.kernels]
+        options = replace(options, platform=platform, kernels=self.kernels)
         self.physical = PhysicalLayout(self.grid, mesh, AXES, plan.physical)
         self.layout = Layout(
             self.grid,
             mesh,
-            kind.order_of(plan),
+            order_of_modes(plan, self.kernels),
             plan.spectral,
             mode_numbers={axis: modes.mode_numbers(axis) for axis in AXES},
             half=modes.real,
             real=modes.real,
             truncated=not modes.every,
         )
-        schedule = kind(
-            plan,
-            self.layout,
-            self.physical,
-            self.dtype,
-            options.block,
-            options.sequential,
-            options.exchange,
-            options.threads,
-        )
-        self.schedule = schedule
+        part = DevicePart(plan, self.layout, self.physical, self.dtype, options)
+        self.schedule = DeviceSchedule.of(part)
         self.threads = options.threads
-        self._of_fields = schedule.of_fields()
-        self.kept_order = schedule.values_order
-        self.name = f"{NAME}_{plan.name}"
-        self.name += "_native" if self.kernels == "native" else ""
-        self.name += f"_block{options.block}" if options.block else ""
-        self.name += schedule.low_name if options.sequential else ""
-        # XLA compiles loops for a number of threads, so their programs have names of their own.
-        self.name += f"_{options.threads}_threads" if options.threads > 1 else ""
-        self.name += f"_{options.exchange}" if options.exchange != "full" else ""
+        self.kept_order = self.schedule.stages.values_order
+        self.name = _name(plan, options)
         self._program = cache(self._make_program)
         # The stages of a step share one program.
-        self._evaluation = lru_cache(maxsize=8)(self._make_evaluation)
+        self._evaluation = lru_cache(maxsize=8)(partial(FieldProducts, self))
 
     def _make_program(self, direction: str) -> Program:
-        run = getattr(self._of_fields, direction)
-        values = self._kept_spec if direction == "inverse_kept" else self.physical.spec_of(4)
+        run = getattr(self.schedule.of_fields(), direction)
+        values = self.kept_spec if direction == "inverse_kept" else self.physical.spec_of(4)
         modes = self.layout.spec_of(4)
         source, target = (values, modes) if direction == "forward" else (modes, values)
         return Program(
@@ -118,8 +102,9 @@ class StagedTransform(Transform):
             part=(self, direction.removesuffix("_kept")),
         )
 
-    @property
-    def _kept_spec(self) -> PartitionSpec:
+    @cached_property
+    def kept_spec(self) -> PartitionSpec:
+        """The partition of values that `evaluate` keeps."""
         return PartitionSpec(None, *map(self.physical.sharded.get, self.kept_order or ""))
 
     def _apply(
@@ -130,13 +115,14 @@ class StagedTransform(Transform):
         (result,) = self._program(direction)(components)
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
-    def _truncated(self, modes: jax.Array) -> jax.Array:
+    def truncated(self, modes: jax.Array) -> jax.Array:
+        """The modes of the state, of all modes that the layout has."""
         if not self.grid.spherical or not self.layout.truncated:
             return modes
         return jnp.where(self.layout.mask, modes, 0)
 
     def forward(self, values: jax.Array) -> jax.Array:
-        return self._truncated(self._apply("forward", values, self.physical, self.value_dtype))
+        return self.truncated(self._apply("forward", values, self.physical, self.value_dtype))
 
     def inverse(self, modes: jax.Array) -> jax.Array:
         return self._apply("inverse", modes, self.layout, self.complex_dtype)
@@ -154,104 +140,158 @@ class StagedTransform(Transform):
         keep: Collection[str] = (),
         stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
-        fields = Positions.of(inputs)
-        kept = [] if self.kept_order is None else list(keep)
-        ranges = fields.ranges()
         arguments, tree = jax.tree.flatten(parameters)
-        shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)) for a in arguments)
-        parts = tuple(ranges[name] for name in kept)
-        held = tuple(OnGrid(name, a.shape[:-3], a.dtype) for name, a in stored.items())
-        program, local, products = self._evaluation(pointwise, fields, tree, shapes, parts, held)
+        evaluation = self._evaluation(
+            comparable(pointwise),
+            Positions.of(inputs),
+            tree,
+            tuple([jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)) for a in arguments]),
+            () if self.kept_order is None else tuple(keep),
+            tuple([OnGrid(name, a.shape[:-3], a.dtype) for name, a in stored.items()]),
+        )
         modes = stack(inputs).astype(self.complex_dtype)
-        remaining = iter(program(modes, *stored.values(), *map(jnp.asarray, arguments)))
-        values = {name: next(remaining) for name in kept}
-        modes = self._truncated(next(remaining)) if products.leads else None
-        return Evaluated(
-            products.split(modes),
-            {name: next(remaining) for name in local.maxima},
-            {name: next(remaining) / self.grid.points for name in local.means},
-            values,
-        )
+        return evaluation(modes, *stored.values(), *map(jnp.asarray, arguments))
 
-    def _make_evaluation(
+
+def _name(plan: Decomposition, options: TransformOptions) -> str:
+    name = f"{NAME}_{plan.name}"
+    name += "_native" if options.kernels == "native" else ""
+    name += f"_block{options.block}" if options.block else ""
+    if options.sequential:
+        name += "_sequential" if options.platform == "cpu" else "_in_blocks"
+    # XLA compiles loops for a number of threads, so their programs have names of their own.
+    name += f"_{options.threads}_threads" if options.threads > 1 else ""
+    return name + (f"_{options.exchange}" if options.exchange != "full" else "")
+
+
+@dataclass(frozen=True)
+class OnGrid:
+    """An array of values on the grid that a pointwise function reads."""
+
+    name: str
+    lead: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Bound(NamedTuple):
+    """A function with its first arguments, equal to another one of the same."""
+
+    function: Callable[..., Local]
+    first: tuple[Any, ...]
+
+    def __call__(self, *others: Any) -> Local:
+        return self.function(*self.first, *others)
+
+
+def comparable(function: PointwiseFunction) -> PointwiseFunction:
+    """`function`, such that partial functions of the same arguments are equal and share a
+    program."""
+    if not isinstance(function, partial) or function.keywords:
+        return function
+    bound = Bound(function.func, function.args)
+    try:
+        hash(bound)
+    except TypeError:
+        return function
+    return bound
+
+
+class FieldProducts:
+    """Products of fields at points as a program on the devices."""
+
+    def __init__(
         self,
+        transform: StagedTransform,
         pointwise: PointwiseFunction,
         fields: Positions,
-        parameter_tree: Any,
+        tree: Any,
         shapes: tuple[jax.ShapeDtypeStruct, ...],
-        keep: Ranges,
+        keep: tuple[str, ...],
         stored: tuple[OnGrid, ...],
-    ) -> tuple[Program, Local, Positions]:
-        """The program of `evaluate_once`, the shapes of the pointwise result at a point, and its
-        products."""
-        at_a_point = self._at_a_point(pointwise, fields, parameter_tree.unflatten(shapes), stored)
-        products = Positions.of(at_a_point.products)
-        components = sum(fields.sizes) + sum(products.sizes)
-
-        def run(
-            array: jax.Array, *arguments: jax.Array, reverse: bool = False
-        ) -> tuple[jax.Array, ...]:
-            parameters = parameter_tree.unflatten(arguments[len(stored) :])
-            arrays = dict(zip((s.name for s in stored), arguments, strict=False))
-
-            def local(
-                values: jax.Array, points: Points, inside: jax.Array
-            ) -> tuple[jax.Array | None, Reductions]:
-                known = fields.split(values)
-                known |= {n: self.schedule.values_at(a, points) for n, a in arrays.items()}
-                result = pointwise(known, points, parameters)
-                full = result.everywhere(values.shape[1:])
-                stacked = stack(full.products) if products.leads else None
-                return stacked, reduce_values(
-                    full.maxima, full.means, inside, self.schedule.reduced_axes
-                )
-
-            modes, reduced, values = self.schedule.evaluate(array, local, components, reverse, keep)
-            maxima = [reduced.maxima[name] for name in at_a_point.maxima]
-            sums = [reduced.sums[name] for name in at_a_point.means]
-            return (*values, *modes, *maxima, *sums)
-
-        reductions = len(at_a_point.maxima) + len(at_a_point.means)
-        modes, everywhere = self.layout.spec_of(4), PartitionSpec()
-        program = Program(
-            run,
-            self.mesh,
-            [
-                modes,
-                *(self.physical.spec_of(3 + len(s.lead)) for s in stored),
-                *[everywhere] * len(shapes),
-            ],
-            [
-                *[self._kept_spec] * len(keep),
-                *[modes] * bool(products.leads),
-                *[everywhere] * reductions,
-            ],
-            name=f"{self.name}_evaluate",
-            part=(self, "evaluate"),
-            reversible=partial(run, reverse=True),
+    ):
+        """`tree` and `shapes` describe the parameters of the pointwise function."""
+        self.transform, self.pointwise = transform, pointwise
+        self.fields, self.tree, self.keep, self.stored = fields, tree, keep, stored
+        self.schedule = transform.schedule
+        point = (1, 1, 1)
+        x = jax.ShapeDtypeStruct(point, transform.dtype)
+        values = jax.ShapeDtypeStruct((fields.components, *point), transform.value_dtype)
+        arrays = [jax.ShapeDtypeStruct((*s.lead, *point), s.dtype) for s in stored]
+        traced, local = jax.make_jaxpr(self._at_a_point, return_shape=True)(
+            values, x, *arrays, *shapes
         )
-        return program, at_a_point, products
+        self.maxima, self.means = sorted(local.maxima), sorted(local.means)
+        self.products = Positions.of(local.products)
+        self.operations = self.schedule.stages.operations(
+            traced, len(stored), len(self.products.leads), len(self.maxima)
+        )
+        self.program = self._program(len(shapes))
 
-    def _at_a_point(
-        self,
-        pointwise: PointwiseFunction,
-        fields: Positions,
-        parameters: Tree,
-        stored: tuple[OnGrid, ...],
-    ) -> Local:
-        """The shapes and types of the pointwise result on one point."""
+    def _program(self, parameters: int) -> Program:
+        transform = self.transform
+        modes, everywhere = transform.layout.spec_of(4), PartitionSpec()
+        arrays = [transform.physical.spec_of(3 + len(s.lead)) for s in self.stored]
+        reductions = len(self.maxima) + len(self.means)
+        products = [modes] if self.products.leads else []
+        values = [transform.kept_spec] * len(self.keep)
+        return Program(
+            self._run,
+            transform.mesh,
+            [modes, *arrays, *[everywhere] * parameters],
+            [*values, *products, *[everywhere] * reductions],
+            name=f"{transform.name}_evaluate",
+            part=(transform, "evaluate"),
+            reversible=partial(self._run, reverse=True),
+        )
 
-        def result(
-            values: jax.Array, arrays: dict[str, jax.Array], x: jax.Array, parameters: Tree
-        ) -> Local:
-            known = fields.split(values)
-            known |= arrays
-            return pointwise(known, Points(x, x, x), parameters)
+    def __call__(self, modes: jax.Array, *arguments: jax.Array) -> Evaluated:
+        transform = self.transform
+        results = iter(self.program(modes, *arguments))
+        values = dict(zip(self.keep, results, strict=False))
+        products = transform.truncated(next(results)) if self.products.leads else None
+        maxima = dict(zip(self.maxima, results, strict=False))
+        means = {name: next(results) / transform.grid.points for name in self.means}
+        return Evaluated(self.products.split(products), maxima, means, values)
 
-        x = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
-        values = jax.ShapeDtypeStruct((sum(fields.sizes), 1, 1, 1), self.value_dtype)
-        arrays = {s.name: jax.ShapeDtypeStruct((*s.lead, 1, 1, 1), s.dtype) for s in stored}
-        return jax.eval_shape(result, values, arrays, x, parameters)
+    def _run(
+        self, modes: jax.Array, *arguments: jax.Array, reverse: bool = False
+    ) -> tuple[jax.Array, ...]:
+        """One device's part of values to keep, products, maxima and sums."""
+        call = PointwiseCall(
+            partial(self._of_block, arguments),
+            self.fields.components,
+            self.products.components,
+            [self.fields.ranges[name] for name in self.keep],
+            self.maxima,
+            self.means,
+            reverse,
+            self.operations,
+            arguments,
+        )
+        products, reduced, values = self.schedule.evaluate(modes, call)
+        maxima = map(reduced.maxima.__getitem__, self.maxima)
+        return (*values, *products, *maxima, *map(reduced.sums.__getitem__, self.means))
+
+    def _of_block(
+        self, arguments: Arrays, values: jax.Array, points: Points, inside: jax.Array
+    ) -> tuple[jax.Array | None, Reductions]:
+        count = len(self.stored)
+        part, axes = self.schedule.part, self.schedule.stages.reduced_axes
+        arrays = [part.values_at(array, points) for array in arguments[:count]]
+        local = self._local(values, points, (*arrays, *arguments[count:]))
+        local = local.everywhere(values.shape[1:])
+        products = stack(local.products) if self.products.leads else None
+        return products, reduce_values(local.maxima, local.means, inside, axes)
+
+    def _at_a_point(self, values: jax.Array, x: jax.Array, *arguments: jax.Array) -> Local:
+        return self._local(values, Points(x, x, x), arguments)
+
+    def _local(self, values: jax.Array, points: Points, arguments: Arrays) -> Local:
+        count = len(self.stored)
+        fields = self.fields.split(values)
+        if count:
+            fields |= {s.name: a for s, a in zip(self.stored, arguments[:count], strict=True)}
+        return self.pointwise(fields, points, self.tree.unflatten(arguments[count:]))
 
 
 class Staged(Backend):

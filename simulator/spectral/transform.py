@@ -9,6 +9,8 @@ sign: the mean over both grids is the exact convolution. Patterson & Orszag, Phy
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -22,7 +24,7 @@ from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFiel
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.operators import translate
-from simulator.spectral.schedules.schedule import Points
+from simulator.spectral.schedules.device_part import Points
 
 Tree = Any  # A dict (or any pytree) of arrays with any number of leading component axes.
 Fields = SpectralFields
@@ -39,9 +41,10 @@ class Local(NamedTuple):
 
     def everywhere(self, shape: Sequence[int]) -> "Local":
         """Products, maxima and means broadcast to all points of a block of this shape."""
-        whole = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *shape)), self.products)
         return Local(
-            whole, *({k: jnp.broadcast_to(v, shape) for k, v in part.items()} for part in self[1:])
+            jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *shape)), self.products),
+            {name: jnp.broadcast_to(value, shape) for name, value in self.maxima.items()},
+            {name: jnp.broadcast_to(value, shape) for name, value in self.means.items()},
         )
 
 
@@ -200,7 +203,8 @@ def evaluate_whole(
     )
 
 
-class Positions(NamedTuple):
+@dataclass(frozen=True)
+class Positions:
     """The positions of the leaves of a tree in one array (component, ...)."""
 
     treedef: Any
@@ -211,16 +215,21 @@ class Positions(NamedTuple):
     def of(cls, tree: Tree) -> Self:
         """The positions that `stack` gives the leaves of a tree."""
         leaves, treedef = jax.tree.flatten(tree)
-        return cls(treedef, tuple(tuple(leaf.shape[: leaf.ndim - 3]) for leaf in leaves))
+        return cls(treedef, tuple([tuple(leaf.shape[: leaf.ndim - 3]) for leaf in leaves]))
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
-        return [math.prod(lead) for lead in self.leads]
+        return list(map(math.prod, self.leads))
 
+    @cached_property
+    def components(self) -> int:
+        return sum(self.sizes)
+
+    @cached_property
     def ranges(self) -> Tree:
         """The range (first, number) of each leaf's components."""
-        ends = itertools.accumulate(self.sizes)
-        return self.treedef.unflatten((end - n, n) for end, n in zip(ends, self.sizes, strict=True))
+        firsts = itertools.accumulate([0, *self.sizes[:-1]])
+        return self.treedef.unflatten(zip(firsts, self.sizes, strict=True))
 
     def split(self, array: jax.Array | None) -> Tree:
         """The tree whose leaves are parts of an array; None for a tree without leaves."""
@@ -229,7 +238,7 @@ class Positions(NamedTuple):
         # The reverse of a slice is an array of all components with zeros, that of a split is a
         # concatenation.
         parts = zip(lax.split(array, self.sizes), self.leads, strict=True)
-        return self.treedef.unflatten(part.reshape(*lead, *array.shape[1:]) for part, lead in parts)
+        return self.treedef.unflatten([p.reshape(*lead, *array.shape[1:]) for p, lead in parts])
 
 
 def stack(tree: Tree) -> jax.Array:

@@ -1,5 +1,5 @@
-"""A short file with its defaults; a written file is the same run; the schema; the changes that a run
-survives."""
+"""What a short file becomes; a written one is the same run; what the schema says; which changes a
+run survives."""
 
 import copy
 import math
@@ -10,41 +10,52 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from run_support import ROOT
 
 from simulator.config import RunConfig, as_mapping, assemble, dump_config, json_schema, load_config
 from simulator.config.blocks import TimeSettings
 from simulator.config.compare import Change, Difference, classify, diff_configs
 from simulator.config.run_config import Registries
-from simulator.config.yaml12 import parse_yaml
 from simulator.errors import UserError
-
-WHOLE = """\
-name: run
-model: {kind: viscous, viscosity: 6.25e-4, scalars: []}
-grid: {shape: [64, 64, 64], box: [6.283185307179586, 6.283185307179586, 6.283185307179586], dealias: two_thirds}
-initial: {kind: vortex, amplitude: 1.0}
-time: {integrator: rk4, stop: 1.0, cfl: 0.5}
-terms: []
-particles: []
-precision: double
-devices: {platform: auto, count: auto, threads: auto}
-fft: {backend: custom_partitioning, decomposition: auto, mesh: auto, block: auto, kernels: auto, exchange: full}
-output:
-  directory: DIRECTORY
-  diagnostics: {every_steps: 10, align: false}
-  spectra: {every_steps: 100, align: false}
-  snapshots: {sample: [velocity], index: true}
-  checkpoints: {every_wall: 900.0, keep_last: 2}
-  compression: none
-run: {memory: auto, watchdog: 600.0, stop_within: 60.0, rendezvous: 900.0, transport: auto, sync: true}
-slurm: {}
-"""
 
 
 @pytest.mark.smoke
 def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path):
-    whole = parse_yaml(WHOLE.replace("DIRECTORY", f"{tmp_path}/outputs/run"), "whole").value
-    assert as_mapping(load(short)) == whole
+    assert as_mapping(load(short)) == {
+        "name": "run",
+        "model": {"kind": "viscous", "viscosity": 1 / 1600, "scalars": []},
+        "grid": {"shape": [64, 64, 64], "box": [2 * math.pi] * 3, "dealias": "two_thirds"},
+        "initial": {"kind": "vortex", "amplitude": 1.0},
+        "time": {"integrator": "rk4", "stop": 1.0, "cfl": 0.5},
+        "terms": [],
+        "particles": [],
+        "precision": "double",
+        "devices": {"platform": "auto", "count": "auto", "threads": "auto"},
+        "fft": {
+            "backend": "custom_partitioning",
+            "decomposition": "auto",
+            "mesh": "auto",
+            "kernels": "auto",
+            "exchange": "full",
+        },
+        "output": {
+            "directory": f"{tmp_path}/outputs/run",
+            "diagnostics": {"every_steps": 10, "align": False},
+            "spectra": {"every_steps": 100, "align": False},
+            "snapshots": {"sample": ["velocity"], "index": True},
+            "checkpoints": {"every_wall": 900.0, "keep_last": 2},
+            "compression": "none",
+        },
+        "run": {
+            "memory": "auto",
+            "watchdog": 600.0,
+            "stop_within": 60.0,
+            "rendezvous": 900.0,
+            "transport": "auto",
+            "sync": True,
+        },
+        "slurm": {},
+    }
 
 
 def test_values_of_every_form(load, short: str):
@@ -52,7 +63,7 @@ def test_values_of_every_form(load, short: str):
         short
         + "grid: {shape: [63, 64, 67], box: [2*pi, 1e1, 1/3]}\n"
         "devices: {platform: cpu, count: 8}\n"
-        "fft: {block: 4}\n"
+        "fft: {block: auto, mesh: [2, 4]}\n"
         "output: {checkpoints: {every_wall: 10min, every_steps: 1e3}, slices: {every: 0.1, align: true}}\n"
         "run: {watchdog: 2h}\n"
         "slurm: {time: 30, nodes: 2, gpus_per_node: 0, sbatch: --exclusive --mail-type=END}\n"
@@ -61,7 +72,7 @@ def test_values_of_every_form(load, short: str):
     assert config.grid.shape == (63, 64, 67)
     assert config.grid.box == (2 * math.pi, 10.0, 1 / 3)
     assert config.devices.count == 8
-    assert config.fft.block == 4
+    assert config.fft.mesh == (2, 4)
     assert config.output.checkpoints.every_wall == 600.0
     assert config.output.checkpoints.every_steps == 1000
     assert config.output.slices.align
@@ -277,7 +288,7 @@ FREE = Change.FREE
         ("output.slices={every: 1, align: true}", ("output.slices.every", None, 1.0, CHANGEABLE)),
         ("output.directory=/a", ("output.directory", None, "/a", FREE)),
         ("devices.count=2", ("devices.count", "auto", 2, FREE)),
-        ("fft.block=2", ("fft.block", "auto", 2, FREE)),
+        ("fft.exchange=single", ("fft.exchange", "full", "single", FREE)),
         ("run.watchdog=1", ("run.watchdog", 600.0, 1.0, FREE)),
         ("slurm.account=me", ("slurm.account", None, "me", FREE)),
     ],
@@ -305,3 +316,12 @@ def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: s
         Difference("time.cfl", 0.5, None, CHANGEABLE),
     ]
     assert all(classify(f"{key}.anything") in Change for key in RunConfig.model_fields)
+
+
+def test_the_number_of_planes_of_a_block_is_a_variable_of_the_environment():
+    """Records of earlier runs have the key all the same."""
+    file = ROOT / "configs" / "taylor_green.yaml"
+    with pytest.raises(UserError, match=r"fft\.block: is now the environment variable SIMULATOR_"):
+        load_config(file, ["fft.block=4"])
+    read = load_config(file, ["fft.block=4"], check_files=False)
+    assert read.fft == load_config(file).fft

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.smoke
 
 
 def test_every_function_is_in_its_file():
-    assert len(ROWS) == 15
+    assert len(ROWS) == 17
     for function, file in ROWS:
         assert re.search(rf"^\s*def {function}\(", (PACKAGE / file).read_text(), re.MULTILINE)
     for function in re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE):
@@ -22,9 +22,9 @@ def test_every_function_is_in_its_file():
 
 
 def test_the_way_of_a_step_leads_down():
-    """At most ten files, none of which imports a file that stands above it on the page."""
-    files = list(dict.fromkeys(file for _, file in ROWS[:10]))
-    assert len(files) <= 10
+    """At most twelve files, none of which imports a file that stands above it on the page."""
+    files = list(dict.fromkeys(file for _, file in ROWS[:12]))
+    assert len(files) <= 12
     for number, file in enumerate(files):
         for above in files[:number]:
             module = above.removesuffix(".py").replace("/", ".")

@@ -2,6 +2,8 @@
 share."""
 
 import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import cache
 from typing import Any
@@ -171,3 +173,30 @@ def error(found, expected) -> float:
     found = np.asarray(found)
     expected = np.asarray(expected)
     return float(np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-300))
+
+
+def slabs(
+    shape: tuple[int, ...],
+    plan: str,
+    devices: int,
+    precision: type = np.float64,
+    *,
+    real: bool = True,
+    **options: Any,
+) -> Transform:
+    """A native transform by this plan, with all devices along one axis of the mesh."""
+    modes = Modes(Grid(shape, BOX), real)
+    choices = candidates(modes, devices)
+    (choice,) = (c for c in choices if c.plan == plan and c.mesh[-1] == devices)
+    return build(modes, choice, jax.devices()[:devices], precision, kernels="native", **options)
+
+
+@contextmanager
+def variants() -> Iterator[Callable[[str], bool]]:
+    """Selects variants of the native kernels, and the first one again at the end."""
+    library = native.load()
+    before = library.variant
+    try:
+        yield library.choose
+    finally:
+        library.choose(before)

@@ -13,7 +13,8 @@ from run_support import call, fresh, largest_difference, simulate, write_case
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral.backends import candidates, choose
-from simulator.spectral.request import Request, measured, worth_timing
+from simulator.spectral.requested_transform import Request
+from simulator.spectral.timing import Measurement, worth_timing
 
 CUBE = Modes(Grid((64, 64, 64)))  # 64 planes in y, 22 in kz
 
@@ -151,7 +152,9 @@ def test_measured_once_and_kept(tmp_path: Path):
     devices = jax.devices()[:2]
     lines = []
     began = time.perf_counter()
-    choice = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
+    choice = Measurement(MODES, devices, np.float64).fastest(
+        tmp_path / "cache", report=lines.append
+    )
     assert list(choice["milliseconds"].values()) == sorted(choice["milliseconds"].values())
     assert 0 < sum(choice["milliseconds"].values()) < 1e3 * (time.perf_counter() - began)
     staged = {f"custom_partitioning {plan} on 2" for plan in ("z_xy", "zx_y")}
@@ -163,13 +166,13 @@ def test_measured_once_and_kept(tmp_path: Path):
     t = make_transform(MODES.grid, devices, backend=choice["backend"], decomposition=choice["plan"])
     assert t.name.removesuffix("_native") == f"{choice['backend']}_{choice['plan']}"
 
-    again = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
+    again = Measurement(MODES, devices, np.float64).fastest(tmp_path / "cache", report=lines.append)
     assert again == choice and len(lines) == 1  # not measured again
     seen = []
 
     def once_more(**changed):
-        changed |= {"broadcast": lambda mine: seen.append(mine) or choice}
-        measured(MODES, devices, np.float64, folder=tmp_path / "cache", **changed)
+        measurement = Measurement(MODES, devices, np.float64, **changed)
+        measurement.fastest(tmp_path / "cache", lambda mine: seen.append(mine) or choice)
 
     once_more(nodes=2)  # the same devices with other links between them
     (kept,) = (tmp_path / "cache").iterdir()
@@ -185,13 +188,8 @@ def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
     folder = tmp_path / "cache"
 
     def measure() -> None:
-        measured(
-            MODES,
-            devices,
-            np.float64,
-            folder=folder,
-            broadcast=lambda mine: seen.append(mine) or mine,
-        )
+        measurement = Measurement(MODES, devices, np.float64)
+        measurement.fastest(folder, lambda mine: seen.append(mine) or mine)
 
     # Programs would be kept with the modes that follow from this umask, and refused by later tests.
     least = jax.config.jax_persistent_cache_min_compile_time_secs
@@ -215,12 +213,12 @@ def test_the_first_process_decides():
     """What this process reads and measures is replaced by what the first one has."""
     devices = jax.devices()[:2]
     verdicts = iter([{"backend": "jaxdecomp", "plan": "slab", "on": [1, 2], "milliseconds": {}}])
-    choice = measured(MODES, devices, np.float64, broadcast=lambda mine: next(verdicts))
+    choice = Measurement(MODES, devices, np.float64).fastest(None, lambda mine: next(verdicts))
     assert (choice["backend"], choice["plan"]) == ("jaxdecomp", "slab")
     told = iter([None, [3.0, 2.0]])
     odd = Modes(Grid((5, 7, 9)))  # jaxDecomp cannot share it
     silent = {"broadcast": lambda mine: next(told), "report": lambda line: None}
-    choice = measured(odd, devices, np.float64, decomposition="slab", **silent)
+    choice = Measurement(odd, devices, np.float64, "slab").fastest(**silent)
     assert (choice["backend"], choice["plan"]) == ("custom_partitioning", "zx_y")
     assert list(choice["milliseconds"].values()) == [2.0, 3.0]
 
@@ -229,16 +227,15 @@ def test_the_first_process_decides():
 def test_an_unusable_folder_is_no_failure(tmp_path: Path):
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
-    choice = measured(MODES, jax.devices()[:4], np.float32, decomposition="slab", folder=folder)
+    choice = Measurement(MODES, jax.devices()[:4], np.float32, "slab").fastest(folder)
     assert choice["backend"] == "jaxdecomp"  # the only slab of 8^3 on 4 devices
 
 
 def test_what_does_not_work_is_refused():
     with pytest.raises(UserError, match=r"^devices\.count: 7 devices cannot share"):
-        measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
-    with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
-        make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)
+        Measurement(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64).fastest()
     for option, words in (
+        ({"block": 2}, r"^fft\.backend: jaxdecomp visits physical space whole"),
         ({"exchange": "single"}, r"^fft\.exchange: jaxdecomp sends full numbers"),
         ({"kernels": "native"}, r"^fft\.kernels: jaxdecomp has no native kernels"),
         ({"members": 2}, r"^fft\.backend: jaxdecomp lays no ensemble over devices"),

@@ -22,8 +22,8 @@ from tiers import slow, slow_but
 from simulator.cluster.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import build, candidates
+from simulator.spectral.collectives import Kind
 from simulator.spectral.program import Program, fingerprint
-from simulator.spectral.stages import Kind
 
 EACH = [(PLANS[0], 4), (PLANS[1], 2), (PLANS[1], 8), (PLANS[2], 8), (PLANS[3], 2), (PLANS[4], 4)]
 

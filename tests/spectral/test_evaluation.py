@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import BOX
+from jax import lax
+from spectral_cases import slabs, variants
 
-from simulator.spectral import Grid, Modes, native
-from simulator.spectral.backends import build, candidates
+from simulator.spectral import native
 from simulator.spectral.schedules.pointwise import MissingOperation, operations_of
-from simulator.spectral.schedules.schedule import Reductions
 from simulator.spectral.transform import Local, Transform
 
 pytestmark = pytest.mark.skipif(
@@ -20,13 +19,13 @@ pytestmark = pytest.mark.skipif(
 
 
 def transform_of(
-    shape: tuple[int, ...], plan: str, devices: int, precision: type, block: int | None
+    shape: tuple[int, ...],
+    devices: int = 1,
+    plan: str = "zx_y",
+    precision: type = np.float64,
+    block: int | None = None,
 ) -> Transform:
-    modes = Modes(Grid(shape, BOX), True, every=False)
-    choices = candidates(modes, devices)
-    candidate = next(c for c in choices if c.plan == plan and c.mesh[-1] == devices)
-    options = {"kernels": "native", "threads": 3, "block": block}
-    return build(modes, candidate, jax.devices()[:devices], precision, **options)
+    return slabs(shape, plan, devices, precision, threads=3, block=block)
 
 
 def products(values, points, parameters) -> Local:
@@ -101,11 +100,11 @@ def assert_close(found, expected, precision: type) -> None:
 def test_the_kernels_compute_what_xla_computes(shape, plan, devices, precision, function) -> None:
     """The blocks are visited by a function that XLA compiles; the kernels visit all planes in one
     call, tile by tile."""
-    at_once = transform_of(shape, plan, devices, precision, None)
+    at_once = transform_of(shape, devices, plan, precision)
     run, by_kernels = compiled(at_once, function)
     assert by_kernels
     block = 4 if shape[0] > 1 else 32
-    expected, by_kernels = compiled(transform_of(shape, plan, devices, precision, block), function)
+    expected, by_kernels = compiled(transform_of(shape, devices, plan, precision, block), function)
     assert not by_kernels
     u = random_modes(at_once)
     assert_close(run(u), expected(u), precision)
@@ -122,30 +121,25 @@ def test_the_kernels_compute_what_xla_computes(shape, plan, devices, precision, 
     ids=["coordinates", "lines that two tiles share", "padding", "few lines"],
 )
 def test_what_the_kernels_cannot_do_is_done_in_blocks(shape, devices, function) -> None:
-    transform = transform_of(shape, "zx_y", devices, np.float64, None)
+    transform = transform_of(shape, devices)
     _, by_kernels = compiled(transform, function)
     assert not by_kernels
 
 
 def test_every_variant_of_the_kernels_computes_the_products() -> None:
     """Whose vectors are as wide as a cell of a tile, or narrower."""
-    transform = transform_of((32, 12, 10), "zx_y", 1, np.float64, None)
+    transform = transform_of((32, 12, 10))
     u = random_modes(transform)
     run = jax.jit(lambda u: evaluated(transform, with_means, u))
-    library = native.load()
-    before = library.variant
     expected = jax.tree.map(np.asarray, run(u))
-    try:
-        for variant in ("avx2", "baseline"):
-            if library.choose(variant):
-                assert_close(run(u), expected, np.float64)
-    finally:
-        library.choose(before)
+    with variants() as choose:
+        for _ in filter(choose, ("avx2", "baseline")):
+            assert_close(run(u), expected, np.float64)
 
 
 def test_a_value_that_is_not_a_number_is_seen() -> None:
     """By maxima, although comparisons with it are false."""
-    transform = transform_of((16, 12, 10), "zx_y", 1, np.float64, None)
+    transform = transform_of((16, 12, 10))
     u = random_modes(transform).at[0, 0, 0, 0].set(jnp.nan)
     _, maxima, _ = evaluated(transform, products, u)
     assert np.isnan(maxima["largest"])
@@ -153,8 +147,8 @@ def test_a_value_that_is_not_a_number_is_seen() -> None:
 
 def test_derivatives_and_batches_are_those_of_the_blocks() -> None:
     """Forwards, backwards, with respect to fields and numbers, and of several fields at once."""
-    at_once = transform_of((16, 12, 10), "zx_y", 1, np.float64, None)
-    in_blocks = transform_of((16, 12, 10), "zx_y", 1, np.float64, 4)
+    at_once = transform_of((16, 12, 10))
+    in_blocks = transform_of((16, 12, 10), block=4)
     u = random_modes(at_once)
     v = random_modes(at_once, 1)
 
@@ -176,13 +170,34 @@ def test_derivatives_and_batches_are_those_of_the_blocks() -> None:
         assert_close(found, expected, np.float64)
 
 
+def operations(function):
+    """The operations of a function of two values, a coordinate and an argument."""
+    point = jax.ShapeDtypeStruct((1, 1, 1), float)
+    values = jax.ShapeDtypeStruct((2, 1, 1, 1), float)
+    traced = jax.make_jaxpr(function)(values, point, jax.ShapeDtypeStruct((), float))
+    return operations_of(traced, 0, 1, 0, np.dtype(float))
+
+
 def test_operations_that_no_result_needs_are_left_out() -> None:
-    def function(values, points, inside):
+    def function(values, x, parameter):
         product = values[:1] * values[1:]
         _ = jnp.sqrt(values[0]) + 3
-        return product, Reductions({}, {})
+        return product
 
-    operations = operations_of(function, 2, np.dtype(float), (1, 2))
-    assert operations.rows == ((3, 2, 0, 1),)
-    with pytest.raises(MissingOperation, match="exp"):
-        operations_of(lambda *at: (jnp.exp(at[0]), Reductions({}, {})), 2, np.dtype(float), (1, 2))
+    assert operations(function).rows == ((3, 2, 0, 1),)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda values, x, parameter: jnp.exp(values[:1]),
+        lambda values, x, parameter: x * values[:1],
+        lambda values, x, parameter: values[:1].astype(np.float32),
+        lambda values, x, parameter: lax.reshape(values, (1, 2, 1, 1), (1, 0, 2, 3)),
+    ],
+    ids=["primitive", "coordinate", "type", "parameter of a primitive"],
+)
+def test_unknown_operations_are_left_to_xla(function) -> None:
+    """So is a known primitive with a parameter of another release of JAX."""
+    with pytest.raises(MissingOperation):
+        operations(function)

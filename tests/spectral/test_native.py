@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from run_support import ROOT, tool
-from spectral_cases import Case, coefficients, compiled, error, put, sample, transform
+from spectral_cases import Case, coefficients, compiled, error, put, sample, transform, variants
 
 from simulator.errors import UserError
 from simulator.spectral import native
@@ -23,35 +23,30 @@ needs_kernels = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def any_variant():
-    before = native.load().variant
-    yield native.load().choose
-    native.load().choose(before)
-
-
 @needs_kernels
 @pytest.mark.spmd
-def test_every_variant_agrees_with_numpy(any_variant):
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(("custom_partitioning", "zx_y"), 2, "prime", kernels="native"),
+        Case(("custom_partitioning", "z_y_x"), 4, "odd", "complex", "single", kernels="native"),
+    ],
+    ids=str,
+)
+def test_every_variant_agrees_with_numpy(case: Case):
     """The same compiled program, whichever instructions the kernels use: real and complex, single
     and double."""
+    values = sample(case)
+    expected = coefficients(case, values)
+    forward = compiled(case, "forward")
     tried = []
-    for variant in build.VARIANTS:
-        if not any_variant(variant):
-            continue
-        tried.append(variant)
-        for case in (
-            Case(("custom_partitioning", "zx_y"), 2, "prime", kernels="native"),
-            Case(("custom_partitioning", "z_y_x"), 4, "odd", "complex", "single", kernels="native"),
-        ):
-            values = sample(case)
-            expected = coefficients(case, values)
-            modes = compiled(case, "forward")(put(case, values))
+    with variants() as choose:
+        for variant in filter(choose, build.VARIANTS):
+            tried.append(variant)
+            modes = forward(put(case, values))
             assert error(modes, expected) < case.tolerance, variant
-            assert (
-                error(compiled(case, "forward")(compiled(case, "inverse")(modes)), expected)
-                < case.tolerance
-            )
+            back = forward(compiled(case, "inverse")(modes))
+            assert error(back, expected) < case.tolerance, variant
     assert "baseline" in tried
 
 

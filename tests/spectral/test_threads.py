@@ -4,28 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import BOX, SHAPES
+from spectral_cases import BOX, SHAPES, slabs
 
-from simulator.spectral import Grid, Modes, native
+from simulator.spectral import native
 from simulator.spectral.arrays import Combination
-from simulator.spectral.backends import build, candidates
 from simulator.spectral.native import particles as kernels
-from simulator.spectral.schedules.native import Native
+from simulator.spectral.schedules.native import NativeStages
 from simulator.spectral.transform import Local, Transform
 
 pytestmark = pytest.mark.skipif(
     native.missing() is not None, reason="there are no native kernels here"
 )
-
-
-def on_threads(
-    threads: int, shape: tuple[int, ...], plan: str, devices: int, *, real: bool
-) -> Transform:
-    modes = Modes(Grid(shape, BOX), real, every=False)
-    (candidate,) = (
-        c for c in candidates(modes, devices) if c.plan == plan and c.mesh[-1] == devices
-    )
-    return build(modes, candidate, jax.devices()[:devices], kernels="native", threads=threads)
 
 
 def results(transform: Transform, values: np.ndarray) -> list[np.ndarray]:
@@ -69,13 +58,15 @@ def results(transform: Transform, values: np.ndarray) -> list[np.ndarray]:
 def test_the_number_of_threads_changes_no_bit(
     shape, plan, devices: int, real: bool, monkeypatch
 ) -> None:
-    monkeypatch.setattr(Native, "cache", 1)  # Blocks of few planes, and of more for more threads.
-    monkeypatch.setattr(Native, "shared", 20_000)
+    monkeypatch.setattr(
+        NativeStages, "cache", 1
+    )  # Blocks of few planes, and of more for more threads.
+    monkeypatch.setattr(NativeStages, "shared", 20_000)
     rng = np.random.default_rng(0)
     values = rng.standard_normal((2, *shape))
     values = values if real else values + 1j * rng.standard_normal(values.shape)
     found = {
-        threads: results(on_threads(threads, shape, plan, devices, real=real), values)
+        threads: results(slabs(shape, plan, devices, real=real, threads=threads), values)
         for threads in (1, 2, 5, 16)
     }
     for threads, arrays in found.items():
@@ -86,7 +77,7 @@ def test_the_number_of_threads_changes_no_bit(
 def test_threads_share_a_stage() -> None:
     """Each part of a stage goes to one thread: the arrays that a stage fills are complete, however
     often it is repeated, and although eight devices use the pool at once."""
-    transform = on_threads(4, (16, 48, 40), "zx_y", 8, real=True)
+    transform = slabs((16, 48, 40), "zx_y", 8, threads=4)
     modes = np.random.default_rng(1).standard_normal((3, 16, 48, 40))
     forward = jax.jit(transform.forward)
     first = np.asarray(forward(modes))
@@ -99,7 +90,7 @@ def test_scratch_memory_grows_with_the_threads() -> None:
     shape = (64, 64, 64)
 
     def temporary(threads: int) -> int:
-        transform = on_threads(threads, shape, "zx_y", 1, real=True)
+        transform = slabs(shape, "zx_y", 1, threads=threads)
         modes = jax.ShapeDtypeStruct((1, *transform.layout.shape), complex)
         compiled = jax.jit(transform.inverse).lower(modes).compile()
         return compiled.memory_analysis().temp_size_in_bytes
@@ -132,7 +123,8 @@ def kernels_of_particles(threads: int) -> list[jax.Array]:
     )
     results = [position, ids]
     results += kernels.kicked(threads, spacing, pull, velocity, count, tenth)
-    results += kernels.leapt(threads, BOX, True, pull, velocity, count, tenth, tenth, position, ids)
+    lengths = tenth, tenth
+    results += kernels.leapt(threads, BOX, True, pull, velocity, count, lengths, position, ids)
     results += kernels.leaving(
         threads, position, count, jnp.array([1], jnp.int32), (0, 16, 4), spacing[0], PARTICLES
     )

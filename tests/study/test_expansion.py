@@ -147,7 +147,7 @@ def hashes(sweep) -> dict[float, str]:
     [
         ("count: 1", "count: 4", True),
         ("{every_steps: 1}", "{every_steps: 7}", True),
-        ("grid:", "fft: {block: 2}\ngrid:", True),
+        ("grid:", "fft: {kernels: xla}\ngrid:", True),
         ("[8, 8, 8]", "[8, 8, 8], dealias: two_thirds", True),
         ("stop: 0.1", "stop: 1/10", True),
         ("stop: 0.1", "stop: 0.2", False),
@@ -171,7 +171,7 @@ def test_an_input_file_counts_and_any_key_that_the_sweep_varies(study, tmp_path:
     (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (z, x, y)}\n")
     assert not set(hashes(study(STUDY, base)).values()) & set(before.values())
     sweep = study(
-        "base: base.yaml\nsweep: {grid: {fft.block: [1, 2], output.diagnostics.every_steps: [1, 2]}}\n"
+        "base: base.yaml\nsweep: {grid: {fft.kernels: [native, xla], output.diagnostics.every_steps: [1, 2]}}\n"
     )
     assert len({run.hash for run in sweep.runs}) == 4
 

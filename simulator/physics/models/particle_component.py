@@ -224,8 +224,7 @@ class ParticleComponent(Component):
             work,
             velocity,
             particles.count,
-            jnp.asarray(kick, jnp.float64),
-            jnp.asarray(drift, jnp.float64),
+            (jnp.asarray(kick, jnp.float64), jnp.asarray(drift, jnp.float64)),
         )
         local = partial(leapt, domain.threads, domain.box, shared)
         kicked, *arrays = domain.on_devices(local, *arguments, *moving)

@@ -51,20 +51,8 @@ DRIFT = "simulator_drift"
 ADVANCE = "simulator_advance"
 LEAVE = "simulator_leave"
 RESTORE = "simulator_restore"
-TARGETS = (
-    STAGE,
-    EVALUATE,
-    BLANK,
-    WEAVE,
-    GATHER,
-    DEPOSIT,
-    SORT,
-    KICK,
-    DRIFT,
-    ADVANCE,
-    LEAVE,
-    RESTORE,
-)
+PARTICLES = (WEAVE, GATHER, DEPOSIT, SORT, KICK, DRIFT, ADVANCE, LEAVE, RESTORE)
+TARGETS = (STAGE, EVALUATE, BLANK, *PARTICLES)
 """Targets of `jax.ffi.ffi_call`."""
 
 

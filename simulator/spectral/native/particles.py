@@ -195,15 +195,15 @@ def leapt(
     pull: jax.Array,
     velocity: jax.Array,
     count: jax.Array,
-    kick: jax.Array,
-    drift: jax.Array,
+    lengths: tuple[jax.Array, jax.Array],
     *moving: jax.Array,
 ) -> tuple[jax.Array, ...]:
     """velocity + kick pull, then `moving`, positions and other arrays: positions that have
     `drifted` with these velocities, and arrays that later kernels may change in place. With `saves`
-    also copies of `moving` as given. A length of 0 changes no bit."""
+    also copies of `moving` as they were. `lengths` are those of kick and drift; a length of 0
+    changes no bit."""
     results = velocity, *moving, *(moving if saves else ())
-    operands = pull, velocity, count, jnp.stack([kick, drift]), *moving
+    operands = pull, velocity, count, jnp.stack(lengths), *moving
     aliases = {4 + i: 1 + i for i in range(len(moving))}
     attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(saves)}
     return _called(DRIFT, results, *operands, threads=threads, aliases=aliases, **attributes)

@@ -5,7 +5,8 @@ exponent stays, and the modes of a real field that represent their conjugates ar
 instead of twice. Under `vmap` the batch axis is merged with the components."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import jax
@@ -34,10 +35,6 @@ class Side:
     messages: int = 1
     split: str | None = None
 
-    @property
-    def in_messages(self) -> bool:
-        return self.split is not None
-
     def array(self, components: int) -> tuple[int, ...]:
         """Shape of one array."""
         return (*(1,) * self.lead, components, *self.shape)
@@ -45,7 +42,7 @@ class Side:
     @property
     def lead(self) -> int:
         """The axis of an array that counts its components."""
-        return 1 if self.in_messages else 0
+        return 0 if self.split is None else 1
 
     def components(self, array: jax.Array | ShapedArray) -> int:
         return array.shape[self.lead]
@@ -89,13 +86,14 @@ class Form:
     scale: float = 1.0
     threads: int = 1
     """The most threads of XLA's pool that share the planes of the stage."""
-    dtype: str = field(default="float64")  # Type of real values.
+    dtype: str = "float64"  # Type of real values.
 
     @property
     def fills(self) -> bool:
         """Whether the stage writes a part of existing arrays."""
         return self.start_in == 2
 
+    @cached_property
     def geometry(self) -> list[int]:
         """The numbers of `Geometry` in `plan.h`."""
         numbers = [self.axes]
@@ -157,7 +155,7 @@ def _(*operands: ShapedArray, form: Form) -> list[ShapedArray]:
 
 
 def _call(*operands: jax.Array, form: Form) -> Sequence[jax.Array]:
-    geometry, count = form.geometry(), form.target.messages
+    geometry, count = form.geometry, form.target.messages
     components = form.source.components(operands[0])
     result = jax.ShapeDtypeStruct(form.target.array(components), form.dtype_of(form.target))
     # Every thread works in memory of its own.

@@ -6,33 +6,42 @@ rearranges an array rearranges the names of its numbers, and any other operation
 operation of the kernels for each number."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal
 
-from simulator.spectral.schedules.schedule import Points, Pointwise, Reductions
+from simulator.spectral.schedules.device_part import Arrays, Pointwise, Ranges
 
 KINDS = ("copy", "add", "sub", "mul", "div", "max", "min", "neg", "abs", "sqrt", "maximum", "sum")
 """The kinds of operations in `plan.h`; the last two reduce values over the points."""
-BINARY = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "div": "div"}
-BINARY |= {"max": "max", "min": "min"}
-UNARY = {"neg": "neg", "abs": "abs", "sqrt": "sqrt"}
-OVER_COMPONENTS = {"reduce_sum": "add", "reduce_max": "max", "reduce_min": "min"}
-OVER_POINTS = {"reduce_max": "maximum", "reduce_sum": "sum"}
 MOST_INPUTS = 64
 MOST_NUMBERS = 64
 MOST_OPERATIONS = 512
 
-INSIDE, UNKNOWN, REDUCED = -1, -2, -3
-"""Names of numbers in no register: true at all points; coordinates; and from REDUCED downwards the
-results of reductions."""
+UNKNOWN = -1
+"""The name of a number that no register holds: a coordinate, for example."""
+NUMBERS = 1 << 10
+RESULTS = 1 << 20
+"""Inputs are named from 0, numbers and results of operations from these two on."""
 POINT_AXES = 3
+
+# The tables of primitives and of their parameters were read from JAX 0.10.1 and 0.12.0. A function
+# with another primitive, or with another parameter that is not None, raises `MissingOperation`: XLA
+# then compiles the function, and its blocks are visited. Another release may cost speed, never a
+# right result.
+BINARY = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "div": "div"}
+BINARY |= {"max": "max", "min": "min"}
+UNARY = {"neg": "neg", "abs": "abs", "sqrt": "sqrt"}
+OVER_COMPONENTS = {"reduce_sum": "add", "reduce_max": "max", "reduce_min": "min"}
+PARAMETERS = {"axes", "axis", "broadcast_dimensions", "dimension", "dimensions", "limit_indices"}
+PARAMETERS |= {"new_dtype", "new_sizes", "permutation", "shape", "sizes", "start_indices"}
+PARAMETERS |= {"strides", "weak_type", "y"}
 
 
 class MissingOperation(Exception):
@@ -48,6 +57,13 @@ class Operation(NamedTuple):
     b: int
 
 
+class ArgumentEntry(NamedTuple):
+    """An entry of an argument of a function, flattened."""
+
+    argument: int
+    entry: int
+
+
 @dataclass(frozen=True)
 class Operations:
     """A function of the values at a point. Registers are the inputs, the products, the numbers that
@@ -55,20 +71,12 @@ class Operations:
 
     inputs: int
     products: int
-    numbers: tuple[Any, ...]
+    numbers: tuple[float | ArgumentEntry, ...]
     temporaries: int
-    reductions: Reductions
-    """The position of each reduction among all; maxima come first."""
+    maxima: int
+    sums: int
     rows: tuple[tuple[int, int, int, int], ...]
-    """Operations as in `plan.h`."""
-
-    @property
-    def maxima(self) -> int:
-        return len(self.reductions.maxima)
-
-    @property
-    def sums(self) -> int:
-        return len(self.reductions.sums)
+    """Operations as in `plan.h`; maxima come before sums."""
 
     @property
     def sizes(self) -> list[int]:
@@ -77,258 +85,261 @@ class Operations:
         reductions = self.maxima + self.sums
         return [self.inputs, self.products, len(self.numbers), temporaries, reductions, self.sums]
 
+    def numbers_of(self, arguments: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
+        """The numbers that are the same at all points, from the arguments of the function."""
+        if not self.numbers:
+            return jnp.zeros(1, dtype)
+        flat = {
+            n.argument: arguments[n.argument].reshape(-1)
+            for n in self.numbers
+            if type(n) is ArgumentEntry
+        }
+        values = [
+            flat[n.argument][n.entry] if type(n) is ArgumentEntry else n for n in self.numbers
+        ]
+        return jnp.stack([jnp.asarray(value, dtype) for value in values])
+
+
+@dataclass(frozen=True)
+class PointwiseCall:
+    """Products of values at points that a schedule evaluates."""
+
+    function: Pointwise
+    inputs: int
+    outputs: int
+    """Components of values and of products."""
+    keep: Ranges
+    """The values that are returned by schedules with a `values_order`."""
+    maxima: Sequence[str]
+    sums: Sequence[str]
+    """Names of the reductions, in order."""
+    reverse: bool
+    """Whether the result needs to be differentiable in reverse mode only."""
+    operations: Operations | None
+    """The operations of the function, if the kernels have them all."""
+    arguments: Arrays
+    """The arguments of the function beside values and coordinates."""
+
 
 def operations_of(
-    pointwise: Pointwise, inputs: int, dtype: np.dtype, reduced_axes: Sequence[int]
+    traced: ClosedJaxpr, first: int, products: int, maxima: int, dtype: np.dtype
 ) -> Operations:
-    """The operations of a function of real values. Raises `MissingOperation`."""
-    point = jax.ShapeDtypeStruct((1,) * POINT_AXES, dtype)
-    values = jax.ShapeDtypeStruct((inputs, *point.shape), dtype)
-    inside = jax.ShapeDtypeStruct(point.shape, bool)
+    """The operations of a function of real values (component, 1, 1, 1), a coordinate and further
+    arguments, of which those from the number `first` on are the same at all points. Its results are
+    this many products and maxima, and sums. Raises `MissingOperation`."""
+    values, coordinate, *arguments = traced.jaxpr.invars
+    recorder = Recorder(dtype)
+    inputs = values.aval.shape[0]
+    names = {
+        values: np.arange(inputs).reshape(values.aval.shape),
+        coordinate: np.full((1, 1, 1), UNKNOWN),
+    }
+    used = {v for equation in traced.jaxpr.eqns for v in equation.invars if type(v) is not Literal}
+    for number, variable in enumerate(arguments):
+        known = number >= first and variable in used
+        names[variable] = recorder.parameter(number, variable.aval, known=known)
+    results = recorder.followed(traced, names)
+    of_products = [int(name) for leaf in results[:products] for name in leaf.ravel()]
+    reduced: list[int] = []
+    for number, leaf in enumerate(results[products:]):
+        value = int(leaf.ravel()[0])
+        reduced.append(recorder.operation("maximum" if number < maxima else "sum", value, value))
+    return recorder.finished(inputs, of_products, reduced, maxima)
 
-    def at(values: jax.Array, x: jax.Array, inside: jax.Array) -> Any:
-        return pointwise(values, Points(x, x, x), inside)
 
-    traced, results = jax.make_jaxpr(at, return_shape=True)(values, point, inside)
-    products, reductions = results
-    recorder = Recorder(inputs, tuple(reduced_axes), dtype)
-    names = [np.arange(inputs).reshape(values.shape)]
-    names += [np.full(point.shape, name) for name in (UNKNOWN, INSIDE)]
-    of_results = [name.ravel() for name in recorder.follow(traced, names)]
-    of_products = [] if products is None else [int(name) for name in of_results[0]]
-    of_reductions = of_results[len(of_results) - len(jax.tree.leaves(reductions)) :]
-    return recorder.finished(of_products, [int(name[0]) for name in of_reductions], reductions)
-
-
-@dataclass
 class Recorder:
-    """The operations of a function while it is followed. Inputs are named from 0, numbers and
-    results of operations from the two constants on."""
+    """The operations of a function while it is followed."""
 
-    NUMBERS = 1 << 10
-    RESULTS = 1 << 20
+    def __init__(self, dtype: np.dtype):
+        self.dtype = dtype
+        self.numbers: list[float | ArgumentEntry] = []
+        self.operations: dict[tuple[str, int, int], Operation] = {}
 
-    inputs: int
-    reduced_axes: tuple[int, ...]
-    dtype: np.dtype
-    numbers: list[Any] = field(default_factory=list)
-    literals: dict[float, int] = field(default_factory=dict)
-    operations: list[Operation] = field(default_factory=list)
-    known: dict[tuple[str, int, int], int] = field(default_factory=dict)
-
-    def number(self, value: Any) -> int:
+    def number(self, value: float | ArgumentEntry) -> int:
         """A name for a number that is the same at all points."""
-        if len(self.numbers) == MOST_NUMBERS:
+        if value not in self.numbers:
+            self.numbers.append(value)
+        if len(self.numbers) > MOST_NUMBERS:
             raise MissingOperation
-        self.numbers.append(value)
-        return self.NUMBERS + len(self.numbers) - 1
+        return NUMBERS + self.numbers.index(value)
 
     def operation(self, kind: str, a: int, b: int) -> int:
         """A name for the result of an operation."""
-        if min(a, b) < 0 or len(self.operations) == MOST_OPERATIONS:
-            raise MissingOperation
-        if (kind, a, b) not in self.known:
-            result = self.RESULTS + len(self.operations)
-            self.operations.append(Operation(kind, result, a, b))
-            self.known[kind, a, b] = result
-        return self.known[kind, a, b]
+        key = kind, a, b
+        if key not in self.operations:
+            if min(a, b) < 0 or len(self.operations) == MOST_OPERATIONS:
+                raise MissingOperation
+            self.operations[key] = Operation(kind, RESULTS + len(self.operations), a, b)
+        return self.operations[key].result
 
     def each(self, kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        a, b = np.broadcast_arrays(a, b)
-        pairs = zip(a.ravel(), b.ravel(), strict=True)
-        names = [self.operation(kind, int(one), int(other)) for one, other in pairs]
-        return np.array(names, int).reshape(a.shape)
+        names = np.empty(np.broadcast_shapes(a.shape, b.shape), int)
+        for place, (one, other) in enumerate(np.broadcast(a, b)):
+            names.flat[place] = self.operation(kind, int(one), int(other))
+        return names
 
-    def follow(self, traced: ClosedJaxpr, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The names of a function's results from those of its arguments."""
-        names: dict[Any, np.ndarray] = dict(zip(traced.jaxpr.invars, arguments, strict=True))
-        for variable, value in zip(traced.jaxpr.constvars, traced.consts, strict=True):
-            names[variable] = self.constant(value)
-
-        def of(variable: Any) -> np.ndarray:
-            return self.constant(variable.val) if isinstance(variable, Literal) else names[variable]
-
-        for equation in traced.jaxpr.eqns:
-            results = self.results(equation, [of(v) for v in equation.invars])
-            names.update(zip(equation.outvars, results, strict=True))
-        return [of(v) for v in traced.jaxpr.outvars]
+    def parameter(self, argument: int, aval: Any, *, known: bool) -> np.ndarray:
+        """The names of the entries of an argument."""
+        if not known or aval.size > MOST_NUMBERS or aval.dtype != self.dtype:
+            return np.full(aval.shape, UNKNOWN)
+        names = [self.number(ArgumentEntry(argument, entry)) for entry in range(aval.size)]
+        return np.array(names, int).reshape(aval.shape)
 
     def constant(self, value: Any) -> np.ndarray:
         shape = np.shape(value)
         if np.size(value) > MOST_NUMBERS or jnp.result_type(value) != self.dtype:
             return np.full(shape, UNKNOWN)
-        if isinstance(value, Tracer):
-            numbers = value.reshape(-1)
-            names = [self.number(numbers[i]) for i in range(np.size(value))]
-        else:
-            names = [self.literal(float(number)) for number in np.ravel(value)]
+        names = [self.number(number) for number in np.ravel(value).tolist()]
         return np.array(names, int).reshape(shape)
 
-    def literal(self, value: float) -> int:
-        if value not in self.literals:
-            self.literals[value] = self.number(value)
-        return self.literals[value]
+    def followed(self, traced: ClosedJaxpr, names: dict[Any, np.ndarray]) -> list[np.ndarray]:
+        """The names of a function's results from those of its arguments."""
+        names = names | dict(
+            zip(traced.jaxpr.constvars, map(self.constant, traced.consts), strict=True)
+        )
+
+        for equation in traced.jaxpr.eqns:
+            results = self.results(equation, self.named(equation.invars, names))
+            names.update(zip(equation.outvars, results, strict=True))
+        return self.named(traced.jaxpr.outvars, names)
+
+    def named(self, variables: Sequence[Any], names: dict[Any, np.ndarray]) -> list[np.ndarray]:
+        return [self.constant(v.val) if type(v) is Literal else names[v] for v in variables]
 
     def results(self, equation: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
-        name, parameters = equation.primitive.name, equation.params
+        name = equation.primitive.name
+        parameters = equation.params
         inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
         if isinstance(inner, ClosedJaxpr):
-            return self.follow(inner, operands)
-        if name == "split":
-            ends = np.cumsum(parameters["sizes"])[:-1]
-            return np.split(operands[0], ends, parameters["axis"])
-        if name == "unstack":
-            return list(np.moveaxis(operands[0], parameters["axis"], 0))
-        return [self.result(name, parameters, operands, equation.outvars[0].aval)]
-
-    def result(
-        self, name: str, parameters: dict[str, Any], operands: list[np.ndarray], aval: Any
-    ) -> np.ndarray:
+            return self.followed(inner, dict(zip(inner.jaxpr.invars, operands, strict=True)))
+        if not {key for key, value in parameters.items() if value is not None} <= PARAMETERS:
+            raise MissingOperation(name)
         first = operands[0] if operands else np.empty(0, int)
         if name in BINARY:
-            return self.each(BINARY[name], *operands)
+            return [self.each(BINARY[name], *operands)]
         if name in UNARY:
-            return self.each(UNARY[name], first, first)
+            return [self.each(UNARY[name], first, first)]
         if name == "square" or (name == "integer_pow" and parameters["y"] == 2):
-            return self.each("mul", first, first)
-        if name == "select_n" and (first == INSIDE).all():
-            return operands[2]
+            return [self.each("mul", first, first)]
         if name in OVER_COMPONENTS:
-            return self.reduced(name, first, parameters["axes"])
-        if name in REARRANGED:
-            return REARRANGED[name](operands, parameters, aval)
-        if name == "convert_element_type" and parameters["new_dtype"] == self.dtype:
-            return first
-        raise MissingOperation(name)
+            return [self.over_components(OVER_COMPONENTS[name], first, parameters["axes"])]
+        return rearranged(name, parameters, operands, equation.outvars[0].aval, self.dtype)
 
-    def reduced(self, name: str, names: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-        """Along axes of components: operations, one after another. Over the points: a reduction of
-        the kernels."""
-        if names.ndim == POINT_AXES and tuple(axes) == self.reduced_axes and name in OVER_POINTS:
-            reduction = self.operation(OVER_POINTS[name], int(names.item()), int(names.item()))
-            return np.full(1, REDUCED - (reduction - self.RESULTS))
+    def over_components(self, kind: str, names: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+        """Operations along axes of components, one after another."""
         for axis in sorted(axes, reverse=True):
             if axis >= names.ndim - POINT_AXES:
                 raise MissingOperation
-            total = names.take(0, axis)
-            for i in range(1, names.shape[axis]):
-                total = self.each(OVER_COMPONENTS[name], total, names.take(i, axis))
-            names = total
+            first, *others = np.moveaxis(names, axis, 0)
+            names = reduce(partial(self.each, kind), others, first)
         return names
 
-    def _needed(self, results: set[int]) -> list[Operation]:
-        """The operations on which results depend."""
-        needed: list[Operation] = []
-        for operation in reversed(self.operations):
-            if operation.result in results:
-                needed.append(operation)
-                results |= {operation.a, operation.b}
-        return needed[::-1]
-
     def finished(
-        self, products: Sequence[int], reduced: Sequence[int], reductions: Reductions
+        self, inputs: int, products: list[int], reduced: list[int], maxima: int
     ) -> Operations:
         """The operations with results in registers."""
-        if len(products) > MOST_INPUTS or self.inputs > MOST_INPUTS:
+        if max(len(products), inputs) > MOST_INPUTS or min(products, default=0) < 0:
             raise MissingOperation
-        if min(products, default=0) < 0 or max(reduced, default=REDUCED) > REDUCED:
+        if len(set(reduced)) < len(reduced):
             raise MissingOperation
-        positions = {REDUCED - name + self.RESULTS: i for i, name in enumerate(reduced)}
-        if len(positions) < len(reduced):
-            raise MissingOperation
-        needed = self._needed({*products, *positions})
+        operations = needed(list(self.operations.values()), {*products, *reduced})
         uses = Counter(products)
-        for operation in needed:
+        for operation in operations:
             uses.update({operation.a, operation.b})
-        # A product that nothing else reads is written where it belongs; others are copied.
-        place = {
-            name: self.inputs + i
-            for i, name in enumerate(products)
-            if uses[name] == 1 and name >= self.RESULTS
-        }
-        copies = [
-            Operation("copy", self.inputs + i, name, name)
-            for i, name in enumerate(products)
-            if name not in place
-        ]
-        operations = [*needed, *copies]
-        last = {name: i for i, one in enumerate(operations) for name in (one.a, one.b)}
-        base = self.inputs + len(products)
-        registers = Registers(base + len(self.numbers))
-
-        def register(name: int) -> int:
-            if name < self.NUMBERS:
-                return name
-            return base + name - self.NUMBERS if name < self.RESULTS else place[name]
-
-        rows = []
-        for i, one in enumerate(operations):
-            a, b = register(one.a), register(one.b)
-            for name in {one.a, one.b}:
-                if last[name] == i and name >= self.RESULTS:
-                    registers.free.append(place[name])
-            if one.result in positions:
-                result = positions[one.result]
-            elif one.kind == "copy":
-                result = one.result
-            elif one.result in place:
-                result = place[one.result]
+        registers = Registers(inputs, products, len(self.numbers))
+        for i, name in enumerate(products, inputs):
+            # A product that nothing else reads is written where it belongs; others are copied.
+            if uses[name] == 1 and name >= RESULTS:
+                registers.place[name] = i
             else:
-                result = place[one.result] = registers.take()
-            rows.append((KINDS.index(one.kind), result, a, b))
+                operations.append(Operation("copy", i, name, name))
+        last = {name: i for i, one in enumerate(operations) for name in (one.a, one.b)}
+        rows: list[tuple[int, int, int, int]] = []
+        for i, one in enumerate(operations):
+            operands = registers.place.get(one.a, one.a), registers.place.get(one.b, one.b)
+            for name in {one.a, one.b}:
+                if last[name] == i and name >= RESULTS:
+                    registers.free.append(registers.place[name])
+            if one.result in reduced:
+                result = reduced.index(one.result)
+            else:
+                result = one.result if one.kind == "copy" else registers.of_result(one.result)
+            rows.append((KINDS.index(one.kind), result, *operands))
+        sums = len(reduced) - maxima
+        numbers = tuple(self.numbers)
         return Operations(
-            self.inputs,
-            len(products),
-            tuple(self.numbers),
-            registers.count,
-            jax.tree.unflatten(jax.tree.structure(reductions), range(len(reduced))),
-            tuple(rows),
+            inputs, len(products), numbers, registers.count, maxima, sums, tuple(rows)
         )
 
 
-@dataclass
+def needed(operations: list[Operation], results: set[int]) -> list[Operation]:
+    """The operations on which results depend."""
+    chosen: list[Operation] = []
+    for operation in reversed(operations):
+        if operation.result in results:
+            chosen.append(operation)
+            results = results | {operation.a, operation.b}
+    return chosen[::-1]
+
+
 class Registers:
-    """Registers of temporary results, used again when their results are no longer needed."""
+    """The registers of names: first inputs, then products, numbers, and temporary results, whose
+    registers are used again when the results are no longer needed."""
 
-    first: int
-    count: int = 0
-    free: list[int] = field(default_factory=list)
+    def __init__(self, inputs: int, products: list[int], numbers: int):
+        base = inputs + len(products)
+        self.place = {NUMBERS + i: base + i for i in range(numbers)}
+        self.first = base + numbers
+        self.count = 0
+        self.free: list[int] = []
 
-    def take(self) -> int:
-        if self.free:
-            return self.free.pop()
-        self.count += 1
-        return self.first + self.count - 1
-
-
-def _broadcast(operands: list[np.ndarray], parameters: dict[str, Any], aval: Any) -> np.ndarray:
-    shape = [1] * len(aval.shape)
-    for axis, extent in zip(parameters["broadcast_dimensions"], operands[0].shape, strict=True):
-        shape[axis] = extent
-    return np.broadcast_to(operands[0].reshape(shape), aval.shape)
-
-
-def _sliced(operands: list[np.ndarray], parameters: dict[str, Any], aval: Any) -> np.ndarray:
-    strides = parameters["strides"] or (1,) * operands[0].ndim
-    limits = zip(parameters["start_indices"], parameters["limit_indices"], strides, strict=True)
-    return operands[0][tuple(slice(*limit) for limit in limits)]
+    def of_result(self, name: int) -> int:
+        if name not in self.place and not self.free:
+            self.count += 1
+            self.free.append(self.first + self.count - 1)
+        return (
+            self.place[name] if name in self.place else self.place.setdefault(name, self.free.pop())
+        )
 
 
-Rearranged = Callable[[list[np.ndarray], dict[str, Any], Any], np.ndarray]
-REARRANGED: dict[str, Rearranged] = {
-    "broadcast_in_dim": _broadcast,
-    "reshape": lambda operands, parameters, aval: operands[0].reshape(aval.shape),
-    "squeeze": lambda operands, parameters, aval: operands[0].reshape(aval.shape),
-    "slice": _sliced,
-    "concatenate": lambda operands, parameters, aval: np.concatenate(
-        operands, parameters["dimension"]
-    ),
-    "stack": lambda operands, parameters, aval: np.stack(operands, parameters["axis"]),
-    "transpose": lambda operands, parameters, aval: operands[0].transpose(
-        parameters["permutation"]
-    ),
-    "rev": lambda operands, parameters, aval: np.flip(operands[0], parameters["dimensions"]),
-    "copy": lambda operands, parameters, aval: operands[0],
-    "stop_gradient": lambda operands, parameters, aval: operands[0],
-}
-"""Operations that rearrange arrays."""
+def rearranged(
+    name: str,
+    parameters: Mapping[str, Any],
+    operands: list[np.ndarray],
+    aval: Any,
+    dtype: np.dtype,
+) -> list[np.ndarray]:
+    """The names of numbers after an operation that moves them."""
+    first = operands[0] if operands else np.empty(0, int)
+    match name:
+        case "copy" | "stop_gradient":
+            return [first]
+        case "convert_element_type" if parameters["new_dtype"] == dtype:
+            return [first]
+        case "squeeze":
+            return [first.reshape(aval.shape)]
+        case "reshape" if parameters["dimensions"] is None:
+            return [first.reshape(aval.shape)]
+        case "broadcast_in_dim":
+            shape = [1] * len(aval.shape)
+            for axis, extent in zip(parameters["broadcast_dimensions"], first.shape, strict=True):
+                shape[axis] = extent
+            return [np.broadcast_to(first.reshape(shape), aval.shape)]
+        case "slice":
+            limits = parameters["start_indices"], parameters["limit_indices"]
+            strides = parameters["strides"] or (1,) * first.ndim
+            return [first[tuple(map(slice, *limits, strides))]]
+        case "concatenate":
+            return [np.concatenate(operands, parameters["dimension"])]
+        case "stack":
+            return [np.stack(operands, parameters["axis"])]
+        case "transpose":
+            return [first.transpose(parameters["permutation"])]
+        case "rev":
+            return [np.flip(first, parameters["dimensions"])]
+        case "split":
+            ends = np.cumsum(parameters["sizes"])[:-1]
+            return np.split(first, ends, parameters["axis"])
+        case "unstack":
+            return list(np.moveaxis(first, parameters["axis"], 0))
+    raise MissingOperation(name)
