@@ -17,6 +17,7 @@ from run_support import (
     contents,
     fresh,
     simulate,
+    spawned,
     started,
     table,
     tool,
@@ -243,7 +244,8 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_case(tmp_path)
     small = ("grid.shape=8,8,8", "devices.count=1", "output.spectra=null", "time.max_steps=3")
-    with started("run", "case.yaml", *small, "--output", "7") as process:
+    arguments = ("run", "case.yaml", *small, "--output", "7")
+    with started(*arguments, begin=spawned) as process:
         assert process.stdout.readline().startswith("case: navier_stokes")
         process.stdout.close()
         assert (process.wait(60), process.stderr.read()) == (0, "")
