@@ -3,7 +3,9 @@ so that each saves the seconds of these imports."""
 
 import multiprocessing
 import os
+import runpy
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -118,6 +120,18 @@ def _child(
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.exit(function(*arguments))
+
+
+def code_of(program: Path, environ: Mapping[str, str], timeout: float = 60.0) -> int:
+    """The exit code of a Python file."""
+    if can_fork(environ):
+        return fork(_executed, program, environ=environ).wait(timeout)
+    return subprocess.run([sys.executable, program], env=environ, timeout=timeout).returncode
+
+
+def _executed(program: Path) -> int:
+    runpy.run_path(str(program), run_name="__main__")
+    return 0
 
 
 def simulator_command(arguments: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from process_server import code_of
 from run_support import ROOT, free_port
 
 from simulator.cluster import Allocation, discover, launcher, meeting
@@ -62,7 +63,7 @@ def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
     """What `n` processes answer that run `body`."""
     command = child(tmp_path, body)
     if n == 1:
-        assert subprocess.run(command, env=environ(tmp_path, **more), timeout=60).returncode == 0
+        assert code_of(Path(command[1]), environ(tmp_path, **more)) == 0
     else:
         assert launch(command, n, environ=environ(tmp_path, **more)) == 0
     return [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(n)]
