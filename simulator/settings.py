@@ -227,10 +227,10 @@ def _seconds(value: object) -> Any:
     return _number(value)
 
 
-# Of dimensional numbers: products of six are finite in double precision.
+# Bounds of dimensional numbers, of which products of six are finite in double precision.
 LARGEST = 1e50
 SMALLEST = 1e-50
-# Of lengths and times: k^4 times two other numbers is finite.
+# Bounds of lengths and times: k^4 times two other numbers is finite.
 LONGEST = 1e30
 SHORTEST = 1e-30
 

@@ -2,18 +2,16 @@
 common."""
 
 import ctypes
-import multiprocessing
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from process_server import Forked, fork
 from run_support import free_port
 
 from simulator.archive.manifest import committed
@@ -55,52 +53,17 @@ class Harm:
 NONE = Harm()
 
 
-@dataclass
-class Started:
-    """One process of a run; `ended` waits for its exit code (-9: killed) and what it said."""
-
-    process: BaseProcess
-    said: Path
-    timeout: float = 120.0
-    pid: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        assert self.process.pid is not None
-        self.pid = self.process.pid
-
-    def ended(self) -> tuple[int, str]:
-        self.process.join(self.timeout)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-            raise TimeoutError(f"did not end; it said:\n{self.said.read_text()}")
-        assert self.process.exitcode is not None
-        return self.process.exitcode, self.said.read_text()
-
-    def kill(self) -> None:
-        if self.process.is_alive():
-            os.kill(self.pid, signal.SIGKILL)
-        self.process.join()
-
-
 def start(
     arguments: Sequence[object],
     place: Path,
     harm: Harm = NONE,
     name: str = "said",
     run: Callable[[list[str]], int] = main,
-) -> Started:
-    """`simulator ARGUMENTS`, or `run` of these, in a process forked from one that has only
-    imported."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["simulator.archive.snapshot_writer", "storage_support", "simulator.run.execute", __name__]
-    )
+) -> Forked:
+    """`simulator ARGUMENTS`, or `run` of these, in a process of its own."""
     said = place / f"{name}.{time.monotonic_ns()}"
-    said.touch()
-    process = context.Process(target=_child, args=([str(a) for a in arguments], said, harm, run))
-    process.start()
-    return Started(process, said)
+    words = [str(argument) for argument in arguments]
+    return fork(_harmed, harm, run, words, environ=os.environ, out=said, err=said)
 
 
 def call(arguments: Sequence[object], place: Path, harm: Harm = NONE) -> tuple[int, str]:
@@ -117,7 +80,7 @@ def ran(place: Path, run: Path, *overrides: str, harm: Harm = NONE, code: int = 
 
 def start_all(
     arguments: Sequence[object], place: Path, count: int, harm: Harm = NONE, victim: int = 0
-) -> list[Started]:
+) -> list[Forked]:
     """`count` processes that form one run; `harm` befalls the `victim`."""
     many = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", count, "--process-id"]
     return [
@@ -126,14 +89,11 @@ def start_all(
     ]
 
 
-def _child(arguments: list[str], said: Path, harm: Harm, run: Callable[[list[str]], int]) -> None:
-    descriptor = os.open(said, os.O_WRONLY | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
+def _harmed(harm: Harm, run: Callable[[list[str]], int], arguments: list[str]) -> int:
     if harm.tame:
         _give_up_root()
     _hook(harm)
-    sys.exit(run(arguments))
+    return run(arguments)
 
 
 def _hook(harm: Harm) -> None:
@@ -264,5 +224,5 @@ def freeze() -> None:
     signal.raise_signal(signal.SIGSTOP)
 
 
-def is_frozen(process: Started) -> bool:
+def is_frozen(process: Forked) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from process_server import ROOT, Forked, can_fork, fork, simulator_command
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
-
-ROOT = Path(__file__).parents[1]
 
 CASE = """\
 name: case
@@ -63,16 +62,32 @@ def environment(**variables: str) -> dict[str, str]:
     return own | {"PYTHONPATH": str(ROOT)} | variables
 
 
-def call(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `simulator ...` in a process of its own, to its end."""
-    return subprocess.run(
+def forked(*arguments: str | Path, **variables: str) -> Forked | subprocess.Popen[str]:
+    """`simulator ...` in a process of its own, forked from the server if it cannot tell."""
+    environ = environment(**variables)
+    if can_fork(environ):
+        return fork(simulator_command, [str(word) for word in arguments], environ=environ)
+    return spawned(*arguments, **variables)
+
+
+def spawned(*arguments: str | Path, **variables: str) -> subprocess.Popen[str]:
+    """`simulator ...` in a process of its own, with pipes."""
+    return subprocess.Popen(
         command(*arguments),
         env=environment(**variables),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
+        start_new_session=True,
     )
+
+
+def call(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `simulator ...` in a process of its own, to its end."""
+    process = forked(*arguments, **variables)
+    output = process.communicate(timeout=120)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(arguments, process.returncode, *output)
 
 
 def fresh(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -106,16 +121,11 @@ def tool(folder: Path, name: str, script: str) -> Path:
 
 
 @contextlib.contextmanager
-def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *arguments: str | Path, begin: Callable[..., Any] = forked, **variables: str
+) -> Iterator[Any]:
     """`simulator ...` in a process of its own, which is killed at the end if it still runs."""
-    process = subprocess.Popen(
-        command(*arguments),
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = begin(*arguments, **variables)
     try:
         yield process
     finally:

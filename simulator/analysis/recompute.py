@@ -31,7 +31,7 @@ from simulator.measure.render import RenderSettings
 from simulator.physics.models import State, StateMemory
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
-from simulator.simulation.initial_state import begin, with_term_arrays
+from simulator.simulation.initial_state import begin, term_arrays, with_term_arrays
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
 
@@ -66,7 +66,7 @@ class Recomputed:
         simulation = self.simulation
         model = simulation.model
         make = jax.jit(lambda fields: begin(fields, simulation.system, simulation.integrator))
-        arrays = simulation.term_arrays()
+        arrays = term_arrays(simulation.config, model)
         for snapshot in self.snapshots:
             if steps is not None and snapshot.step not in steps:
                 continue

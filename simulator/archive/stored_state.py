@@ -1,7 +1,7 @@
 """Converts states to data sets, and restores states onto any devices, at any resolution."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -153,7 +153,11 @@ def small_array(
 
 
 def restored_state(simulation: Simulation, folder: Path) -> State:
-    return simulation.restored(partial(load_state, folder))
+    """The state stored in `folder`, on the devices of the simulation."""
+    model = simulation.model
+    return simulation.completed(
+        load_state(folder, simulation.template, model, simulation.populations)
+    )
 
 
 def _history_name(kind: str, field: str) -> str:

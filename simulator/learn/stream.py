@@ -21,7 +21,7 @@ from simulator.errors import RunFailure, UserError, did_you_mean
 from simulator.learn.beside import Beside
 from simulator.learn.frames import check_alike, frame_times
 from simulator.physics.models import State, outputs
-from simulator.run.schedule import Event, Moment, Schedule, events
+from simulator.run.events import Event, Moment, Schedule, events
 from simulator.simulation.advance import NO_STEPS, Until
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation

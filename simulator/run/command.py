@@ -16,7 +16,14 @@ from simulator.cluster.hardware import check_address_space
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.files import exit_called
-from simulator.run.folder import Action, Choices, FolderContent, RunFolder
+from simulator.run.folder import (
+    Action,
+    Choices,
+    Decision,
+    FolderContent,
+    RunFolder,
+    shared_decision,
+)
 from simulator.stopwatch import Stopwatch
 
 
@@ -67,14 +74,13 @@ def run_config(
     choices = Choices(
         getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments)
     )
-    folder = Path(config.output.directory)
     process = (0, 1) if allocation is None else (allocation.process_id, allocation.num_processes)
     # Functions of the user are called, which may hang.
     watchdog = Watchdog(config.run.watchdog, describe(*process))
     if allocation is not None and allocation.num_processes > 1:
         with watchdog:
             record = _record(config, allocation.num_processes, choices)
-        return _one_process(config, allocation, choices, args.spent, record)
+        return _one_process(config, allocation, choices, args.spent, record=record)
     from simulator.run.refusals import may_run
 
     # A refusal that needs no device comes before any process or device starts.
@@ -85,8 +91,8 @@ def run_config(
             print(line)
         return 0
     if allocation is not None:
-        return _one_process(config, allocation, choices, args.spent)
-    return launched(args.arguments, args.processes, folder)
+        return _one_process(config, allocation, choices, args.spent, decision)
+    return launched(args.arguments, args.processes, Path(config.output.directory))
 
 
 def _record(config: RunConfig, processes: int, choices: Choices) -> dict[str, str]:
@@ -121,12 +127,14 @@ def _one_process(
     allocation: Allocation,
     choices: Choices,
     spent: Stopwatch,
+    decision: Decision | None = None,
     record: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """`record`: what this process has read, to be compared with the other processes."""
+    """`decision`: from `may_run`, for a single process. `record`: what this process has read, to be
+    compared with the other processes."""
     from simulator.archive.provenance import earlier_choice
     from simulator.archive.stored_state import RunInputs
-    from simulator.run.execute import execute, shared_decision
+    from simulator.run.execute import execute
     from simulator.run.log import RunLog
     from simulator.run.refusals import decision_of
     from simulator.run.signals import SignalFlags
@@ -139,7 +147,7 @@ def _one_process(
     log = RunLog(quiet=allocation.process_id > 0)
     earlier = earlier_choice(config)
     cluster = connect(config, allocation, folder, record=record)
-    decision = shared_decision(cluster, partial(decision_of, config, choices))
+    decision = decision or shared_decision(cluster, partial(decision_of, config, choices))
     decision.raise_if_refused()
     if decision.action is Action.FINISHED:
         for line in decision.lines:
@@ -151,6 +159,6 @@ def _one_process(
         simulation = Simulation(
             config, cluster=cluster, inputs=inputs, report=log.say, earlier=earlier
         )
-        code = execute(simulation, choices, log, signals, spent, logs=True)
+        code = execute(simulation, choices, log, signals, spent, decision, logs=True)
     cluster.close()
     return code

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from simulator.archive.run_state import CONFIG, RunState, is_foreign, read_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.series_file import series_names
 from simulator.archive.set_aside import stored_text
+from simulator.cluster.start import Cluster
 from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
@@ -304,6 +305,12 @@ def claim(
     if decided.clear:
         folder.clear()
     return acquired, decided
+
+
+def shared_decision(cluster: Cluster, action: Callable[[], Decision]) -> Decision:
+    """The decision of process 0, on every process."""
+    decided = cluster.together(lambda: asdict(action()))
+    return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
 
 
 def belongs_to(key: str, allowed: str) -> bool:

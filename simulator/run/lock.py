@@ -88,22 +88,7 @@ class RunLock:
                 os.fsync(descriptor)
             except OSError as error:
                 raise with_path(error, path) from None
-            takeover = None
-            while not _appear(beside, path):
-                holder = read_holder(path.parent)
-                age = _age(path, beside)
-                if age is None:
-                    continue  # released in the meantime
-                why = why_dead(holder, abs(age), mine, job_is_gone)
-                if why is None and abs(age) > stale_after:
-                    if _changes(path, _WATCHED * renew_every):
-                        continue  # it is alive, and the clock has jumped
-                    why = f"not renewed for {max(age, _WATCHED * renew_every):.0f} s"
-                if why is None:
-                    raise UserError(_in_use(path, holder, beside))
-                if _replace(path, holder, beside, stale_after):
-                    takeover = f"took over {path} from {holder or 'an unknown holder'}: {why}"
-                    break
+            takeover = _enter(path, beside, mine, job_is_gone, renew_every, stale_after)
             if not _same_file(path, descriptor):
                 raise UserError(_in_use(path, read_holder(path.parent), path))
         except BaseException:
@@ -165,6 +150,33 @@ class RunLock:
             # If the file system fails for a longer time, the commits fail too and report it.
             with contextlib.suppress(OSError):
                 os.utime(self._descriptor)
+
+
+def _enter(
+    path: Path,
+    beside: Path,
+    mine: Holder,
+    job_is_gone: Callable[[str], bool],
+    renew_every: float,
+    stale_after: float,
+) -> str | None:
+    """Gives the file `beside` the name `path`. Returns a line if it takes the place of another
+    lock. Raises UserError if that lock is live."""
+    while not _appear(beside, path):
+        holder = read_holder(path.parent)
+        age = _age(path, beside)
+        if age is None:
+            continue  # released in the meantime
+        why = why_dead(holder, abs(age), mine, job_is_gone)
+        if why is None and abs(age) > stale_after:
+            if _changes(path, _WATCHED * renew_every):
+                continue  # it is alive, and the clock has jumped
+            why = f"not renewed for {max(age, _WATCHED * renew_every):.0f} s"
+        if why is None:
+            raise UserError(_in_use(path, holder, beside))
+        if _replace(path, holder, beside, stale_after):
+            return f"took over {path} from {holder or 'an unknown holder'}: {why}"
+    return None
 
 
 def _read(path: Path) -> Holder | None:

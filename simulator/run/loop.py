@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import jax
 import numpy as np
@@ -20,8 +20,10 @@ from simulator.cluster.failure import Watchdog
 from simulator.errors import RunFailure
 from simulator.physics.models import State
 from simulator.physics.particles.population import crowded
-from simulator.run.schedule import Moment, Schedule, WallTimer
+from simulator.run.events import Moment, Schedule, WallTimer
+from simulator.run.progress import Progress
 from simulator.run.signals import Flag, Watch, stop_reason
+from simulator.run.state_file import Outcome, StateFile
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
@@ -29,31 +31,21 @@ from simulator.stopwatch import Stopwatch
 WAKE = 1.0  # Seconds of work between two checks of signals, stop files and the clock.
 
 
-@dataclass(frozen=True)
-class Outcome:
-    ended: Literal["finished", "stopped"]
-    reason: str | None  # Why the run ended early.
-    steps: int  # Number of steps that this start of the run took.
-    seconds: float  # Wall time of these steps, without output.
-    moment: Moment
-
-
 @dataclass
 class Loop:
     """Runs a simulation from its current state to the end, or until a request to stop. `advance` is
-    the compiled `simulation.advance`. The loop calls `progress` at every wake, `committed` after the
-    commit of a snapshot or checkpoint."""
+    the compiled `simulation.advance`."""
 
     simulation: Simulation
     schedule: Schedule
     output: Output
     writer: Writer
     watch: Watch
-    watchdog: Watchdog
     advance: Callable[[State, Until], State]
+    watchdog: Watchdog
+    progress: Progress
+    state_file: StateFile
     spent: Stopwatch
-    progress: Callable[[Moment], None]
-    committed: Callable[[Path], None]
 
     def __post_init__(self) -> None:
         self._wall = WallTimer(self.schedule.events, time.monotonic)
@@ -115,8 +107,11 @@ class Loop:
     def _finish_save(self) -> None:
         with self.spent.on("waiting for files"):
             folder = self.writer.wait()
+        self._committed(folder)
+
+    def _committed(self, folder: Path | None) -> None:
         if folder is not None:
-            self.committed(folder)
+            self.output.write(lambda: self.state_file.committed(folder))
 
     def _take(self, names: tuple[str, ...], moment: Moment, planned: tuple[str, ...]) -> None:
         # A step checks its initial state, so the present state may be the first one that is not
@@ -145,9 +140,11 @@ class Loop:
         self.watch.agreed(self._flags)
         if self._flags[Flag.FAILURE]:
             self._raise_trouble()
-        if (folder := self.writer.poll(bool(busy))) is not None:
-            self.committed(folder)
-        self.progress(moment)
+        self._committed(self.writer.poll(bool(busy)))
+        # The write checks the lock: after a takeover the log belongs to another start, too.
+        self.output.write(lambda: self.state_file.running(moment))
+        if self.output.trouble is None:
+            self.progress.update(moment)
         until_due = self.schedule.steps_until_due(moment.step)
         steps = wake if until_due is None else min(wake, max(until_due, 1))
         return steps, tuple(

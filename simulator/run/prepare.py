@@ -24,10 +24,9 @@ from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
 from simulator.measure import requested
-from simulator.physics.models import State
-from simulator.run.folder import Choices, RunFolder, check_restored
+from simulator.run.events import Moment, Schedule, events
+from simulator.run.folder import Choices, RunFolder, check_restored, stored_config
 from simulator.run.log import RunLog
-from simulator.run.schedule import Moment, Schedule, events
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
@@ -129,31 +128,34 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
     provenance.record_start(simulation.config.output.directory, content, journal)
 
 
-def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
-    """The schedule of the run. If a checkpoint is `chosen`, the schedule and the state of the
-    simulation are restored from the checkpoint. All processes call this."""
+def take_up(
+    simulation: Simulation, checkpoint: Path | None, output: Output, journal: Journal, log: RunLog
+) -> Schedule:
+    """The schedule of the run. Restores from a `checkpoint` the state of the simulation and the
+    arrays of the series, and removes the output later than it. All processes call this."""
     settings = simulation.config.time
     planned = events(simulation.config.output)
-    if chosen is None:
+    if checkpoint is None:
         return Schedule(planned, settings.stop, simulation.first_time, max_steps=settings.max_steps)
-    state = restored_state(simulation, chosen)
-    stored = open_snapshot(chosen).attributes
+    state = restored_state(simulation, checkpoint)
+    stored = open_snapshot(checkpoint).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
         # With a fixed dt the time is origin + since * dt; with another dt the steps are counted
         # from this time on.
         state = replace(state, origin=state.time + 0, since=state.since * 0)
     simulation.state = state
-    return Schedule.restored(
-        planned, settings.stop, stored["schedule"], moment_of(state), settings.max_steps
+    moment = Moment(int(state.step), float(state.time), float(state.dt))
+    schedule = Schedule.restored(
+        planned, settings.stop, stored["schedule"], moment, settings.max_steps
     )
+    for line in output.restore(checkpoint, stored_config(checkpoint), schedule.met(moment)):
+        log.say(line)
+    folder = simulation.config.output.directory
+    simulation.cluster.together(lambda: _forget_after(folder, output, moment.step, journal, log))
+    return schedule
 
 
-def moment_of(state: State) -> Moment:
-    """The clock of a state."""
-    return Moment(int(state.step), float(state.time), float(state.dt))
-
-
-def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:
+def _forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:
     """Removes the output later than the checkpoint at `step`; the continued run writes this output
     again.
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -21,17 +20,18 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from simulator.archive.manifest import SAVES, committed
-from simulator.archive.series_file import read_columns
+from simulator.archive.series_file import read_columns, series_names
 from simulator.physics.models.cosmology import Background
 from simulator.physics.resolution_columns import (
     RESOLVED,
     UNDER_RESOLVED,
     measured_resolutions,
 )
-from simulator.run.folder import series_names
+from simulator.run.events import Moment
 from simulator.run.log import RunLog
-from simulator.run.schedule import Moment
-from simulator.words import duration, size
+from simulator.run.state_file import Outcome
+from simulator.simulation.simulation import Simulation
+from simulator.words import duration, short, size
 
 LINE_EVERY = 30.0  # Seconds between two lines of progress if stdout is no terminal.
 _WINDOW = 30.0
@@ -194,41 +194,50 @@ def typed() -> tuple[str, ...]:
     return (path, *module)
 
 
-def summary(
-    folder: Path,
-    *,
-    outcome: str,
-    steps: int,
-    stepping: float,
-    points: int,
-    devices: int,
-    next_commands: Iterable[Sequence[str]],
-    spent: Mapping[str, float] = MappingProxyType({}),
-) -> list[str]:
-    """The lines at the end of a run.
+def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, float]) -> list[str]:
+    """The lines at the end of a run."""
+    folder = short(simulation.config.output.directory)
+    moment = outcome.moment
+    z = redshift_of(simulation.model.background, moment.time)
+    words = f"t = {moment.time:g}{z}, step {moment.step}"
+    devices = len(simulation.cluster.devices)
+    if outcome.ended == "finished":
+        lines = [f"finished at {words}"]
+        commands = ("plot", "report", "verify")
+    else:
+        lines = [f"stopped at {words}: {outcome.reason}"]
+        commands = ("resume", "plot", "report")
+    if outcome.steps and outcome.seconds > 0:
+        lines.append(step_cost(outcome.steps, outcome.seconds, simulation.grid.points, devices))
+    return lines + summary(folder, spent, [[*typed(), name, str(folder)] for name in commands])
 
-    `outcome` tells how the run ended; `stepping` is the time in the device loop, in seconds;
-    `points` is the number of grid points, shared by `devices` devices; `spent` maps each activity
-    of this start to its seconds, which add up to the whole (`Stopwatch.parts`). The lines list the
-    contents of `folder` with their sizes. `next_commands` are lists of words, shown as a user types
-    them."""
-    lines = [outcome]
-    if steps and stepping > 0:
-        step = stepping / steps
-        cost = step * devices / points * 1e9
-        lines.append(
-            f"{steps} steps: {1e3 * step:.3g} ms per step, "
-            f"{cost:.3g} ns per point and step on each of {devices} device{'s' if devices > 1 else ''}"
-        )
-    if spent:
-        lines.append(_wall_time(spent))
-    lines += _resolution(folder / "diagnostics.csv")
-    lines.append(f"written to {folder}:")
+
+def step_cost(steps: int, seconds: float, points: int, devices: int) -> str:
+    """The cost of a step, on a grid whose `points` are shared by the devices."""
+    step = seconds / steps
+    return (
+        f"{steps} steps: {1e3 * step:.3g} ms per step, {step * devices / points * 1e9:.3g} ns "
+        f"per point and step on each of {devices} device{'s' if devices > 1 else ''}"
+    )
+
+
+def summary(
+    folder: Path, spent: Mapping[str, float], next_commands: Iterable[Sequence[str]]
+) -> list[str]:
+    """The time, the resolution and the files of a run, and commands as a user types them.
+
+    `spent` maps each activity of this start to its seconds, which add up to the whole
+    (`Stopwatch.parts`); `next_commands` are lists of words."""
     rows = sizes_of_results(folder)
     width = max((len(name) for name, _ in rows), default=0)
-    lines += [f"  {name:<{max(width, 18)}} {text}" for name, text in rows]
-    lines.append("next:")
-    return [*lines, *(f"  {shlex.join(command)}" for command in next_commands)]
+    return [
+        _wall_time(spent),
+        *_resolution(folder / "diagnostics.csv"),
+        f"written to {folder}:",
+        *(f"  {name:<{max(width, 18)}} {text}" for name, text in rows),
+        "next:",
+        *(f"  {shlex.join(command)}" for command in next_commands),
+    ]
 
 
 def _wall_time(spent: Mapping[str, float]) -> str:

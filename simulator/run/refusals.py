@@ -6,6 +6,7 @@ initial state at rest, are left to the run."""
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simulator.archive.array_file import ArrayFile
+from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG
 from simulator.archive.series_recorder import measured_series
+from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.models import MODELS
@@ -211,10 +214,10 @@ class _InputsOnPaper(RunInputs):
         return _ArrayOnPaper(path, dataset)
 
     def particles(self, path: str, name: str) -> Any:
-        return _without_values(super().particles(path, name))
+        return _ParticlesOnPaper(super().particles(path, name))
 
     def gadget(self, path: str, kind: int, numbered: bool) -> Any:
-        return _without_values(super().gadget(path, kind, numbered))
+        return _ParticlesOnPaper(super().gadget(path, kind, numbered))
 
 
 class _FieldsOnPaper(StoredFields):
@@ -228,13 +231,16 @@ class _ArrayOnPaper(ArrayFile):
         return jnp.zeros((*lead, *place.shape), np.dtype(dtype))
 
 
-def _without_values(stored: Any) -> Any:
-    def restore(domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
+@dataclass(frozen=True)
+class _ParticlesOnPaper:
+    stored: ParticlesOnDisk | GadgetParticles
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stored, name)
+
+    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
         entries = domain.devices * capacity
         values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
         ids = jnp.zeros(entries, jnp.int64)
         counts = jnp.zeros(domain.devices, jnp.int32)
         return ParticleSet(values, ids, counts, jnp.int32(0))
-
-    stored.restore = restore
-    return stored

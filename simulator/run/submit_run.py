@@ -35,7 +35,7 @@ class PreparedJob:
     script: str | None
     lines: tuple[str, ...] = ()
     share: str = ""
-    """What the job uses of its nodes; empty if Slurm does not know the nodes."""
+    """The part of its nodes that the job uses; empty if Slurm does not know the nodes."""
     fresh: bool = True
     """Whether the folder holds no run yet, so that `submit` writes the configuration beside the
     script."""

@@ -1,4 +1,4 @@
-"""What all processes of a run must have in common: settings, sources and versions.
+"""The settings, sources and versions that all processes of a run must have in common.
 
 The processes compare these records when they meet (`cluster.meeting`), before any device program
 starts: processes that differ would compute a third problem together, or wait for one another."""

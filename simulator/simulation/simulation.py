@@ -90,10 +90,9 @@ class Simulation:
         return other
 
     def _build(self, placement: Placement) -> None:
-        for name in ("step", "advance", "template"):
-            self.__dict__.pop(name, None)
         self._compiled: dict[Any, Callable[[State], Any]] = {}
         self._state: State | None = None
+        self._template: State | None = None
         time = self.config.time
         self.integrator = INTEGRATORS[time.integrator]()
         self.placement = placement
@@ -114,6 +113,10 @@ class Simulation:
         self.forcing: Forcings | None = make_forcings(self.config, self.model, self.inputs)
         self.swarm = make_swarm(self.config, self.model, self.inputs)
         self.system = System(self.model, self.forcing, self.swarm)
+        self.step: Callable[[State, Any], State] = step_of(self.system, self.integrator)
+        """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
+        self.advance: Callable[[State, Until], State] = self._loop()
+        """The compiled loop over steps; it donates its state."""
 
     @property
     def state(self) -> State:
@@ -147,7 +150,7 @@ class Simulation:
         with jax.default_device(device if isinstance(device, jax.Device) else None):
             fields = initial_state.initial_fields(self.config, self.model, self.inputs, warn)
             state = jax.jit(self.begin)(fields)
-            return self._completed(initial_state.with_particles(self.config, state, self.swarm))
+            return self.completed(initial_state.with_particles(self.config, state, self.swarm))
 
     def state_from(self, values: Mapping[str, Any]) -> State:
         """The state at the start whose fields have the given values on the grid:
@@ -159,7 +162,7 @@ class Simulation:
         Modes that dealiasing does not keep and the divergence of solenoidal fields are removed.
         Raises UserError for a wrong name or shape."""
         state = self.begin(initial_state.fields_from(self.model.at(self.first_time), values))
-        state = self._completed(initial_state.with_particles(self.config, state, self.swarm))
+        state = self.completed(initial_state.with_particles(self.config, state, self.swarm))
         return self.placed(state)
 
     def begin(self, start: Mapping[str, Any]) -> State:
@@ -171,10 +174,6 @@ class Simulation:
     def first_time(self) -> float:
         """The time of the initial condition."""
         return initial_state.first_time(self.config, self.model, self.inputs)
-
-    def term_arrays(self) -> dict[str, jax.Array]:
-        """The arrays of `StateMemory.terms`, read from their files."""
-        return initial_state.term_arrays(self.config, self.model)
 
     @property
     def populations(self) -> Populations:
@@ -190,13 +189,15 @@ class Simulation:
         """The largest rate of the model (1/time)."""
         return self.transform.layout.once(partial(rate_of, self.model), state)
 
-    @cached_property
+    @property
     def template(self) -> State:
         """Shapes and types of a state, without computing one."""
-        begin = partial(initial_state.begin, system=self.system, integrator=self.integrator)
-        state = jax.eval_shape(begin, initial_state.templates(self.model))
-        state = initial_state.with_term_arrays(state, initial_state.term_shapes(self.model))
-        return initial_state.with_particle_templates(state, self.swarm)
+        if self._template is None:
+            begin = partial(initial_state.begin, system=self.system, integrator=self.integrator)
+            state = jax.eval_shape(begin, initial_state.templates(self.model))
+            state = initial_state.with_term_arrays(state, initial_state.term_shapes(self.model))
+            self._template = initial_state.with_particle_templates(state, self.swarm)
+        return self._template
 
     @property
     def placed_template(self) -> State:
@@ -311,36 +312,24 @@ class Simulation:
             name: self.populations[name].homed(particle_set)
             for name, particle_set in state.particles.items()
         }
-        self.__dict__.pop("template", None)
+        self._template = None
         return replace(state, particles=particles)
 
-    def restored(self, load: Callable[[State, Equation, Populations], State]) -> State:
-        """The state that `load(template, model, populations)` reads."""
-        return self._completed(load(self.template, self.model, self.populations))
+    def completed(self, state: State) -> State:
+        """A new or restored state with the arrays that terms read from files. `template` is made
+        anew, because buffers of particles may have grown."""
+        self._template = None
+        return initial_state.with_term_arrays(
+            state, initial_state.term_arrays(self.config, self.model)
+        )
 
-    def _completed(self, state: State) -> State:
-        """The state with the arrays of its terms. `template` is made anew, because buffers of
-        particles may have grown."""
-        self.__dict__.pop("template", None)
-        return initial_state.with_term_arrays(state, self.term_arrays())
-
-    @cached_property
-    def step(self) -> Callable[[State, Any], State]:
-        """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
-        return step_of(self.system, self.integrator)
-
-    @cached_property
-    def advance(self) -> Callable[[State, Until], State]:
-        """The compiled loop over steps; it donates its state."""
-        return self._advance()
-
-    def _advance(self, name: str | None = None) -> Any:
+    def _loop(self, name: str | None = None) -> Any:
         return advance_of(self.system, self.integrator, self.time_step, name)
 
     def lowered_loop(self, name: str | None = None) -> Any:
         """The loop over steps, lowered without a state. `name` distinguishes it from the program of
         a run."""
-        advance: Any = self.advance if name is None else self._advance(name)
+        advance: Any = self.advance if name is None else self._loop(name)
         return advance.lower(self.placed_template, NO_STEPS)
 
     def compiled_loop(self, name: str | None = None) -> Any:
@@ -360,17 +349,16 @@ class Simulation:
 
     def trouble(self) -> tuple[str, str]:
         """The reason why no further step can be taken from the current state, and a remedy."""
+        cure = "A smaller time.cfl or time.dt"
         name = self.nonfinite()
-        if name is None and (lost := population.lost(self.state.particles)) is not None:
-            problem = f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite"
-            return problem, "A smaller time.cfl or time.dt"
-        if (
-            name is None
-            and (
-                reason := outputs.step_trouble(self.model, outputs.contents(self.model, self.state))
-            )
-            is not None
-        ):
-            return reason
-        cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
+        if name is None:
+            if (lost := population.lost(self.state.particles)) is not None:
+                return (
+                    f"one of the {lost} moved farther in a step than its device can see, "
+                    "or its rate is not finite"
+                ), cure
+            contents = outputs.contents(self.model, self.state)
+            if (reason := outputs.step_trouble(self.model, contents)) is not None:
+                return reason
+        cure = f"{cure}, more viscosity or a finer grid"
         return f"{name or 'the rate of change'} is not finite", cure

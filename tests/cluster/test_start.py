@@ -3,7 +3,6 @@ does to it."""
 
 import contextlib
 import json
-import multiprocessing
 import os
 import re
 import socket
@@ -15,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from process_server import code_of
 from run_support import ROOT, free_port
 
 from simulator.cluster import Allocation, discover, launcher, meeting
@@ -65,20 +65,10 @@ def run(tmp_path: Path, n: int, body: str) -> list:
     return [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(n)]
 
 
-def _run_alone(body: str, variables: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-    exec(PRELUDE + textwrap.dedent(body), {})
-
-
 def alone(tmp_path: Path, body: str, **more: str) -> list:
-    """The answer of a process that runs `body`, forked from one that has only imported JAX."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.cluster.start"])
-    process = context.Process(target=_run_alone, args=(body, environ(tmp_path, **more)))
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
+    """The answer of one process that runs `body`."""
+    _, path = child(tmp_path, body)
+    assert code_of(Path(path), environ(tmp_path, **more)) == 0
     return json.loads((tmp_path / "0.json").read_text())
 
 

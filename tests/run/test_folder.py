@@ -35,105 +35,97 @@ PATH = Path("outputs/run")
 @pytest.mark.parametrize(
     ("found", "state", "differences", "action", "says"),
     [
-        (FolderContent.ABSENT, None, [], Action.START, ""),
-        (FolderContent.EMPTY, None, [], Action.START, ""),
-        (FolderContent.PREPARED, None, [], Action.START, ""),
-        (FolderContent.PREPARED, None, [LATER_STOP], Action.START, "time.stop: 1.0 -> 2.0"),
-        (FolderContent.PREPARED, None, [OTHER_VISCOSITY], Action.REFUSE, "model.viscosity"),
+        ("absent", None, [], "start", ""),
+        ("empty", None, [], "start", ""),
+        ("prepared", None, [], "start", ""),
+        ("prepared", None, [LATER_STOP], "start", "time.stop: 1.0 -> 2.0"),
+        ("prepared", None, [OTHER_VISCOSITY], "refuse", "model.viscosity"),
         (
-            FolderContent.UNFINISHED,
+            "unfinished",
             STOPPED,
             [],
-            Action.CONTINUE,
+            "continue",
             "was stopped at t = 0.4, step 40 (SIGTERM)",
         ),
-        (FolderContent.UNFINISHED, None, [], Action.CONTINUE, "continuing an unfinished run"),
-        (FolderContent.UNFINISHED, STOPPED, [MORE_DEVICES], Action.CONTINUE, "continuing"),
+        ("unfinished", None, [], "continue", "continuing an unfinished run"),
+        ("unfinished", STOPPED, [MORE_DEVICES], "continue", "continuing"),
         (
-            FolderContent.FINISHED,
+            "finished",
             FINISHED,
             [],
-            Action.FINISHED,
+            "finished",
             "already finished at t = 1, step 100",
         ),
-        (FolderContent.FINISHED, FINISHED, [MORE_DEVICES], Action.FINISHED, "already finished"),
-        (FolderContent.FINISHED, FINISHED, [LATER_STOP], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
+        ("finished", FINISHED, [MORE_DEVICES], "finished", "already finished"),
+        ("finished", FINISHED, [LATER_STOP], "continue", "time.stop: 1.0 -> 2.0"),
         (
-            FolderContent.UNFINISHED,
+            "unfinished",
             STOPPED,
             [LATER_STOP, MORE_DEVICES],
-            Action.CONTINUE,
+            "continue",
             "time.stop: 1.0 -> 2.0",
         ),
         (
-            FolderContent.FINISHED,
+            "finished",
             FINISHED,
             [OTHER_VISCOSITY],
-            Action.REFUSE,
+            "refuse",
             "viscosity (there 0.001, now 0.002)",
         ),
         (
-            FolderContent.UNFINISHED,
+            "unfinished",
             STOPPED,
             [LATER_STOP, OTHER_VISCOSITY],
-            Action.REFUSE,
+            "refuse",
             "--output DIR",
         ),
-        (FolderContent.FOREIGN, None, [], Action.REFUSE, "not a run of this program"),
+        ("foreign", None, [], "refuse", "not a run of this program"),
     ],
 )
 def test_the_table(found, state, differences, action, says):
-    decision = decide(PATH, found, state, differences, stop=2.0)
-    assert decision.action is action and says in "\n".join(decision.lines)
+    decision = decide(PATH, FolderContent(found), state, differences, stop=2.0)
+    assert decision.action == action and says in "\n".join(decision.lines)
     assert not decision.clear and "devices" not in "\n".join(decision.lines)
-    if action is Action.REFUSE:
+    if action == "refuse":
         with pytest.raises(UserError, match="outputs/run"):
             decision.raise_if_refused()
 
 
 @pytest.mark.parametrize("found", list(FolderContent))
-def test_overwrite_replaces_runs_and_nothing_else(found):
+def test_overwrite_replaces_runs_and_nothing_else(found: FolderContent):
     decision = decide(PATH, found, FINISHED, [OTHER_VISCOSITY], choices=Choices(overwrite=True))
-    assert decision.clear is (
-        found in (FolderContent.PREPARED, FolderContent.UNFINISHED, FolderContent.FINISHED)
-    )
-    assert decision.action is (Action.REFUSE if found is FolderContent.FOREIGN else Action.START)
+    assert decision.clear is (found in ("prepared", "unfinished", "finished"))
+    assert decision.action == ("refuse" if found == "foreign" else "start")
 
 
 def test_a_frozen_key_may_change_where_it_is_allowed():
-    for allow in (["model.viscosity"], ["model"]):
-        decision = decide(
-            PATH, FolderContent.UNFINISHED, STOPPED, [OTHER_VISCOSITY], choices=Choices(allow=allow)
-        )
-        assert (
-            decision.action is Action.CONTINUE
-            and "model.viscosity: 0.001 -> 0.002" in decision.lines
-        )
-    decision = decide(
-        PATH,
-        FolderContent.UNFINISHED,
-        STOPPED,
-        [OTHER_VISCOSITY],
-        choices=Choices(allow=["model.visc"]),
-    )
-    assert decision.action is Action.REFUSE
+    def choose(allow: str) -> Decision:
+        differences = [OTHER_VISCOSITY]
+        choices = Choices(allow=[allow])
+        return decide(PATH, FolderContent.UNFINISHED, STOPPED, differences, choices=choices)
+
+    for allow in ("model.viscosity", "model"):
+        assert choose(allow).action is Action.CONTINUE
+        assert "model.viscosity: 0.001 -> 0.002" in choose(allow).lines
+    assert choose("model.visc").action is Action.REFUSE
 
 
 @pytest.mark.parametrize(
     ("found", "state", "stop", "action"),
     [
-        (FolderContent.FINISHED, FINISHED, 0.5, Action.REFUSE),
-        (FolderContent.UNFINISHED, STOPPED, 0.2, Action.REFUSE),
+        ("finished", FINISHED, 0.5, "refuse"),
+        ("unfinished", STOPPED, 0.2, "refuse"),
         (
-            FolderContent.UNFINISHED,
+            "unfinished",
             STOPPED,
             0.35,
-            Action.CONTINUE,
+            "continue",
         ),  # beyond the checkpoint it restarts from
     ],
 )
 def test_an_end_before_what_is_reached_is_refused(found, state, stop, action):
-    assert decide(PATH, found, state, [LATER_STOP._replace(new=stop)], stop=stop).action is action
+    later = [LATER_STOP._replace(new=stop)]
+    assert decide(PATH, FolderContent(found), state, later, stop=stop).action == action
 
 
 def make(folder, *names):
@@ -146,40 +138,40 @@ def make(folder, *names):
 @pytest.mark.parametrize(
     ("names", "state", "found"),
     [
-        ([], None, FolderContent.EMPTY),
+        ([], None, "empty"),
         (
             ["lock", "logs/a.log", ".coordinator-1", ".tmp-config.yaml-1", "slurm-7.out"],
             None,
-            FolderContent.EMPTY,
+            "empty",
         ),
-        (["config.yaml"], None, FolderContent.PREPARED),
+        (["config.yaml"], None, "prepared"),
         (
             ["config.yaml", ".job", "job.sbatch", "logs"],
             None,
-            FolderContent.PREPARED,
+            "prepared",
         ),  # by `submit`
         (
             ["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"],
             None,
-            FolderContent.PREPARED,
+            "prepared",
         ),
-        (["config.yaml", "diagnostics.csv"], None, FolderContent.UNFINISHED),
-        (["config.yaml", "snapshots/00000000.h5"], None, FolderContent.UNFINISHED),
-        (["config.yaml", "diagnostics.csv", "notes.txt"], STOPPED, FolderContent.UNFINISHED),
-        (["config.yaml"], dataclasses.replace(STOPPED, state="running"), FolderContent.UNFINISHED),
-        (["config.yaml"], dataclasses.replace(STOPPED, state="failed"), FolderContent.UNFINISHED),
-        (["config.yaml", "diagnostics.csv"], FINISHED, FolderContent.FINISHED),
-        (["thesis.tex"], None, FolderContent.FOREIGN),
-        (["diagnostics.csv"], None, FolderContent.FOREIGN),
-        (["config.yaml", "main.py"], None, FolderContent.FOREIGN),
-        (["config.yaml", "state.json"], None, FolderContent.FOREIGN),
+        (["config.yaml", "diagnostics.csv"], None, "unfinished"),
+        (["config.yaml", "snapshots/00000000.h5"], None, "unfinished"),
+        (["config.yaml", "diagnostics.csv", "notes.txt"], STOPPED, "unfinished"),
+        (["config.yaml"], dataclasses.replace(STOPPED, state="running"), "unfinished"),
+        (["config.yaml"], dataclasses.replace(STOPPED, state="failed"), "unfinished"),
+        (["config.yaml", "diagnostics.csv"], FINISHED, "finished"),
+        (["thesis.tex"], None, "foreign"),
+        (["diagnostics.csv"], None, "foreign"),
+        (["config.yaml", "main.py"], None, "foreign"),
+        (["config.yaml", "state.json"], None, "foreign"),
     ],
 )
 def test_what_lies_in_a_folder(tmp_path, names, state, found):
     make(tmp_path, *names)
     if state is not None:
         write_state(tmp_path, state)
-    assert RunFolder(tmp_path).content() is found
+    assert RunFolder(tmp_path).content() == found
 
 
 def test_a_path_that_is_absent_or_a_file(tmp_path):

@@ -19,6 +19,7 @@ from run_support import (
     largest_difference,
     rows,
     simulate,
+    spawned,
     started,
     table,
     wait_until,
@@ -254,7 +255,7 @@ def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
         "--processes",
         "2",
     )
-    with started("run", config, "--output", run, *endless) as launcher:
+    with started("run", config, "--output", run, *endless, begin=spawned) as launcher:
         wait_until(lambda: rows(run) > 5, 240)
         first = read_holder(run).pid
         (frozen,) = {*children(launcher.pid)} - {first}

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from simulator.run.events import Moment
 from simulator.run.log import RunLog
-from simulator.run.progress import Progress, summary
-from simulator.run.schedule import Moment
+from simulator.run.progress import Progress, step_cost, summary
 from simulator.words import duration
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5)
@@ -131,20 +131,11 @@ def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path
         (shards / "p00000.h5").write_bytes(bytes(1500))
     (folder / "snapshots" / "00000010.h5").write_bytes(bytes(500))
     (folder / "diagnostics.csv").write_text("step,time\n0,0.0\n1,0.1\n")
-    lines = summary(
-        folder,
-        outcome="finished at t = 1, step 100",
-        steps=100,
-        stepping=10.0,
-        points=64**3,
-        devices=2,
-        spent={"start": 1.26, "steps": 10.0, "compilation": 1.26, "spectra": 0.04},
-        next_commands=[["simulator", "plot", str(folder)]],
-    )
-    assert lines[1:3] == [
-        "100 steps: 100 ms per step, 763 ns per point and step on each of 2 devices",
-        "12.6 s in all: steps 10.0 s, start 1.3 s, compilation 1.3 s",
-    ]
+    spent = {"start": 1.26, "steps": 10.0, "compilation": 1.26, "spectra": 0.04}
+    lines = summary(folder, spent, [["simulator", "plot", str(folder)]])
+    assert lines[0] == "12.6 s in all: steps 10.0 s, start 1.3 s, compilation 1.3 s"
+    cost = "100 steps: 100 ms per step, 763 ns per point and step on each of 2 devices"
+    assert step_cost(100, 10.0, points=64**3, devices=2) == cost
     text = "\n".join(lines)
     assert "snapshots/         2 x 1.5 kB, 3.5 kB in all" in text and "2 rows" in text
     assert lines[-1] == f"  simulator plot '{folder}'" and "checkpoints" not in text
@@ -153,20 +144,17 @@ def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path
 def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
     """Of all rows, those of earlier starts too; nan, as of a flow at rest, is no row."""
     table = tmp_path / "diagnostics.csv"
-    arguments = {"outcome": "finished", "steps": 0, "stepping": 0.0, "points": 8, "devices": 1}
     table.write_text("step,time,k_max_eta\n0,0.0,nan\n1,0.1,0.79\n2,0.2,1.25\n")
     line = "k_max eta: minimum 0.79 (t = 0.1), last row 1.25; a resolved cascade has 1"
-    assert line in summary(tmp_path, **arguments, next_commands=[])
+    assert line in summary(tmp_path, {}, [])
     table.write_text("step,time,k_max_eta,k_max_resistive\n0,0.0,3.0,2.0\n")
-    found = summary(tmp_path, **arguments, next_commands=[])
+    found = summary(tmp_path, {}, [])
     assert "k_max eta: minimum 3 (t = 0), last row 3" in found
     assert "k_max resistive scale: minimum 2 (t = 0), last row 2" in found
     table.write_text("step,time,dye_k_max_batchelor,dye_edge_gradient\n0,0.0,0.03,0.4\n")
     line = (
         "dye: k_max Batchelor scale: minimum 0.03 (t = 0), last row 0.03; a resolved cascade has 1"
     )
-    assert line in summary(tmp_path, **arguments, next_commands=[])
+    assert line in summary(tmp_path, {}, [])
     table.write_text("step,time,energy\n0,0.0,1.0\n")
-    assert not any(
-        line.startswith("k_max") for line in summary(tmp_path, **arguments, next_commands=[])
-    )
+    assert not any(line.startswith("k_max") for line in summary(tmp_path, {}, []))

@@ -13,10 +13,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from run_support import (
     CASE,
     ROOT,
-    call,
     contents,
+    environment,
     fresh,
     simulate,
+    spawned,
     started,
     table,
     tool,
@@ -243,7 +244,8 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_case(tmp_path)
     small = ("grid.shape=8,8,8", "devices.count=1", "output.spectra=null", "time.max_steps=3")
-    with started("run", "case.yaml", *small, "--output", "7") as process:
+    arguments = ("run", "case.yaml", *small, "--output", "7")
+    with started(*arguments, begin=spawned) as process:
         assert process.stdout.readline().startswith("case: navier_stokes")
         process.stdout.close()
         assert (process.wait(60), process.stderr.read()) == (0, "")
@@ -366,13 +368,17 @@ def test_a_run_goes_on_where_listings_of_its_folders_come_late(tmp_path):
     (tmp_path / "late" / "sitecustomize.py").write_text(LATE_LISTINGS)
     (empty := tmp_path / "empty").mkdir()
     late = {"PYTHONPATH": f"{tmp_path / 'late'}:{ROOT}", "LATE": str(run), "EMPTY": str(empty)}
-    seen = fresh(
-        f"from simulator import open_run; print(open_run({str(run)!r}).snapshots.steps)", **late
-    )
-    assert seen.stdout == "(0, 1, 2, 3)\n", seen
-    again = call("run", config, "--output", run, "output.snapshots.every_steps=1", **late)
-    assert again.returncode == 0 and f"continuing from {run}/checkpoints/00000003" in again.stdout
-    assert call("verify", run, **late).returncode == 0
+    words = ["run", str(config), "--output", str(run), "output.snapshots.every_steps=1"]
+    program = f"""
+        from simulator import open_run
+        from simulator.cli import main
+        print(open_run({str(run)!r}).snapshots.steps)
+        print(main({words}), main(["verify", {str(run)!r}]))
+        """
+    seen = fresh(program, **environment(**late))
+    first, *_, last = seen.stdout.splitlines()
+    assert (first, last) == ("(0, 1, 2, 3)", "0 0"), seen
+    assert f"continuing from {run}/checkpoints/00000003" in seen.stdout
     assert open_run(run).snapshots.steps[:4] == (0, 1, 2, 3)
 
 

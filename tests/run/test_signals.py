@@ -6,11 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from process_server import fork
 from run_support import CASE, ROOT, environment, wait_until, write_case
 
+from simulator.cli import main
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.cluster.launcher import Forwarding
 from simulator.cluster.queue import slurm_seconds
@@ -177,13 +180,11 @@ def test_the_job_end_and_limit_from_slurm():
     assert job_deadline(times | {"SLURM_JOB_END_TIME": "Unknown"}, 5.0) is None
 
 
-JUMPING = """
-import os, sys, time
-real = time.time
-time.time = lambda: real() + (86400 if os.path.exists(sys.argv[1]) else 0)
-from simulator.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
+def jumping(begun: Path, arguments: list[str]) -> int:
+    """`simulator ARGUMENTS` in a process whose time of day jumps by a day when `begun` exists."""
+    real = time.time
+    time.time = lambda: real() + (86400 if begun.exists() else 0)
+    return main(arguments)
 
 
 def test_a_clock_that_is_set_during_a_job_does_not_end_it(tmp_path):
@@ -191,16 +192,12 @@ def test_a_clock_that_is_set_during_a_job_does_not_end_it(tmp_path):
     hour."""
     config = write_case(tmp_path, CASE.replace("count: 2", "count: 1"))
     run = tmp_path / "run"
-    arguments = [str(run / "state.json"), "run", str(config), "--output", str(run)]
+    words = ["run", str(config), "--output", str(run), "time.max_steps=3"]
     now = time.time()
     job = {"SLURM_JOB_START_TIME": f"{now:.0f}", "SLURM_JOB_END_TIME": f"{now + 3600:.0f}"}
-    done = subprocess.run(
-        [sys.executable, "-c", JUMPING, *arguments, "time.max_steps=3"],
-        env=environment(**job),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = fork(jumping, run / "state.json", words, environ=environment(**job))
+    said = process.communicate()
+    assert process.returncode == 0, said
 
 
 @pytest.mark.parametrize("minutes", [1, 2, 5, 8, 60, 2880])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.config.blocks import EVENT_TOLERANCE
-from simulator.run.schedule import Event, Moment, Schedule, WallTimer
+from simulator.run.events import Event, Moment, Schedule, WallTimer
 from simulator.simulation.advance import Until, aligned, beginning
 
 pytestmark = pytest.mark.smoke
