@@ -53,7 +53,6 @@ KINDS = Registry[Kind](
         "statistics": "simulator.measure.statistics:Statistics",
         "field_statistics": "simulator.measure.statistics:FieldStatistics",
         "slices": "simulator.measure.slices:Slices",
-        "render": "simulator.measure.render:Render",
     },
     _admitted,
 )

@@ -225,7 +225,7 @@ class Kind:
     def pictures(self, series: Any, labels: Any) -> Iterator[tuple[str, Callable[[], Any]]] | None:
         """Pictures of a `SeriesReader` that `curves` cannot describe, as (file name without its
         ending, function that builds a matplotlib Figure); None to use `curves`. For kinds of other
-        packages, whose modules may import `simulator.show`."""
+        packages, whose modules may import `simulator.plugins.pictures`."""
         return None
 
 

@@ -13,10 +13,11 @@ from run_support import simulate, write_case
 from tiers import slow
 
 from simulator import open_run
-from simulator.analysis.recompute import analyze_snapshots, rendered_pictures
+from simulator.analysis.recompute import analyze_snapshots
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
-from simulator.show import plot_run
+from simulator.plugins.pictures.rendered_snapshots import rendered_pictures
+from simulator.plugins.pictures.runs import plot_run
 
 CASE = """\
 name: case

@@ -11,8 +11,8 @@ from simulator import Simulation, open_run
 from simulator.cli import main
 from simulator.config import dump_config, load_config
 from simulator.errors import UserError
+from simulator.plugins.pictures.runs import plot_run
 from simulator.run.refusals import check_configuration
-from simulator.show import plot_run
 
 CODE = """
 import jax.numpy as jnp

@@ -14,7 +14,7 @@ from simulator.archive.halo_catalogue import HaloCatalogue, catalogue_of, catalo
 from simulator.cli import main
 from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
 from simulator.physics.initial.soliton import radial_ground_state
-from simulator.show import plot_run
+from simulator.plugins.pictures.runs import plot_run
 
 CASE = """\
 name: case

@@ -14,8 +14,8 @@ from run_support import simulate, write_case
 from simulator import open_run
 from simulator.archive.series_recorder import recorders
 from simulator.measure.statistics import empty, results, taken_in
-from simulator.show.kinds.statistics import time_means, with_error
-from simulator.show.runs import plot_run
+from simulator.plugins.pictures.kinds.statistics import time_means, with_error
+from simulator.plugins.pictures.runs import plot_run
 
 
 @jax.jit

@@ -19,7 +19,7 @@ from simulator.analysis.frequencies import (
 )
 from simulator.archive.series_recorder import measured_series
 from simulator.errors import UserError
-from simulator.show import plot_run
+from simulator.plugins.pictures.runs import plot_run
 
 EQUATION = Path(__file__).parents[2] / "configs" / "equations" / "turbulence_2d.py"
 BOX = (2 * np.pi, 3.0, 4.0)

@@ -25,7 +25,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.measure.pair_correlation import pairs_between
 from simulator.physics.particles.migration import settled
 from simulator.physics.particles.population import Population
-from simulator.show import plot_run
+from simulator.plugins.pictures.runs import plot_run
 
 pytestmark = pytest.mark.spmd
 

@@ -19,7 +19,7 @@ from simulator.archive.series_file import Table
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.plan import Step
-from simulator.show.study import plot_sweep
+from simulator.plugins.pictures.study import plot_sweep
 from simulator.study import execution
 from simulator.study.planned import open_plan
 from simulator.study.study_status import MemberState, MemberStatus, begun, ended, status_of
