@@ -136,6 +136,21 @@ def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess
     )
 
 
+LOADED = """
+import sys
+from simulator.cli import main
+
+assert main(["run", sys.argv[1], "grid.shape=8,8,8", "time.max_steps=1", "--output", "out"]) == 0
+assert not {m for m in sys.modules if m.startswith(("matplotlib", "simulator.plugins", "cubes"))}
+"""
+
+
+def test_a_run_imports_no_part_that_its_file_does_not_name(package: Path):
+    example = Path(__file__).parents[1] / "configs/taylor_green.yaml"
+    done = python(package, LOADED, str(example))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.long
 def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path):
     """One of them carries sums over time on the devices, which a restart on other devices takes

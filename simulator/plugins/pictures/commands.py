@@ -75,8 +75,9 @@ def plot_command(args: argparse.Namespace) -> int:
     from simulator.measure import KINDS
     from simulator.plugins.pictures.choice import Selection
     from simulator.plugins.pictures.runs import plot_runs
+    from simulator.plugins.pictures.series_pictures import PICTURES
 
-    known = ("diagnostics", *KINDS, "halos")
+    known = dict.fromkeys(("diagnostics", *KINDS.names, *PICTURES.names))
     for kind in args.what or ():
         # the series of a user's function
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)

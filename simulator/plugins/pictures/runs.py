@@ -18,6 +18,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.archive.series_file import TABLE, SeriesReader
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file
+from simulator.measure import KINDS
 from simulator.plugins.pictures import lines
 from simulator.plugins.pictures.choice import Selection, Window, window
 from simulator.plugins.pictures.kinds.spectra import (
@@ -28,7 +29,7 @@ from simulator.plugins.pictures.kinds.spectra import (
     spectrum_axes,
 )
 from simulator.plugins.pictures.kinds.statistics import tables_of_means
-from simulator.plugins.pictures.series_pictures import series_pictures
+from simulator.plugins.pictures.series_pictures import PICTURES, series_pictures
 from simulator.plugins.pictures.slices import slices
 from simulator.plugins.pictures.style import (
     COLOURS,
@@ -39,7 +40,6 @@ from simulator.plugins.pictures.style import (
     sequence_colours,
 )
 from simulator.run.folder import CONFIG, PLAN, series_names
-from simulator.show.halo_pictures import halo_pictures
 from simulator.words import brief, flat
 
 T = TypeVar("T")
@@ -129,10 +129,11 @@ def _of_run(
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
-    if choice.takes("halos"):
-        for stem, build in halo_pictures(run.path, labels, choice):
-            if choice.shows(stem):
-                yield stem, build
+    for name, pictures in PICTURES.items():
+        if name not in KINDS.names and choice.takes(name):
+            for stem, build in pictures(run.path, labels, choice):
+                if choice.shows(stem):
+                    yield stem, build
 
 
 def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:

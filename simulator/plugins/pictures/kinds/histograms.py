@@ -15,12 +15,11 @@ from simulator.plugins.pictures.lines import (
     panels,
     plotted,
 )
-from simulator.plugins.pictures.series_pictures import draws, one_for_each, variables_over
+from simulator.plugins.pictures.series_pictures import Diagnostics, one_for_each, variables_over
 from simulator.plugins.pictures.style import Labels, as_words, note, quantity
 
 
-@draws("histograms")
-def histogram_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def histogram_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     names = variables_over(series, "sigma")
     yield from one_for_each(names, "histogram", histogram, series, labels)
     names = [n for n in variables_over(series, "contrast") if not n.endswith("_mass")]
@@ -70,8 +69,7 @@ def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
 _INVARIANTS = {"Q": r"$Q / Q_\omega$", "R": r"$R / Q_\omega^{3/2}$"}
 
 
-@draws("joint_histograms")
-def joint_histogram_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def joint_histogram_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     for pair in map(str, series.attributes["pairs"]):
         first, second = pair.split(" ")
         yield (

@@ -9,12 +9,11 @@ from simulator.archive.series_file import SeriesReader
 from simulator.plugins.pictures import style
 from simulator.plugins.pictures.kinds.particles import species
 from simulator.plugins.pictures.lines import DrawnCurve, Pictures, drawn, drawn_rows, level, panels
-from simulator.plugins.pictures.series_pictures import draws
+from simulator.plugins.pictures.series_pictures import Diagnostics
 from simulator.plugins.pictures.style import Labels
 
 
-@draws("pair_correlation")
-def pair_correlation_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def pair_correlation_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     yield "pair_correlation", partial(pair_correlation, series, labels)
 
 

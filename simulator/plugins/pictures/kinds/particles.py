@@ -17,14 +17,13 @@ from simulator.plugins.pictures.lines import (
     panels,
     plotted,
 )
-from simulator.plugins.pictures.series_pictures import draws, one_for_each
+from simulator.plugins.pictures.series_pictures import Diagnostics, one_for_each
 from simulator.plugins.pictures.style import Labels
 
 _LINE = {"marker": None}
 
 
-@draws("particle_statistics")
-def particle_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def particle_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     if species(series, "dispersion_x"):
         yield "dispersion", partial(dispersion, series)
     if species(series, "settling_velocity"):
@@ -97,8 +96,7 @@ def acceleration(series: SeriesReader, name: str, labels: Labels) -> Figure:
     return plotted(each, x, PROBABILITY, "y", "nothing is accelerated yet", title=name)[0]
 
 
-@draws("trajectories")
-def trajectory_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def trajectory_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     return one_for_each(species(series), "trajectories", paths, series)
 
 

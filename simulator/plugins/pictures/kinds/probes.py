@@ -20,12 +20,11 @@ from simulator.plugins.pictures.lines import (
     panels,
     plotted,
 )
-from simulator.plugins.pictures.series_pictures import draws
+from simulator.plugins.pictures.series_pictures import Diagnostics
 from simulator.plugins.pictures.style import Labels, note, quantity
 
 
-@draws("probes")
-def probe_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def probe_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     for name, (dimension,) in series.variables.items():
         stem = f"probes_{name.replace('/', '_')}"
         if dimension == "point":

@@ -15,10 +15,7 @@ from simulator.plugins.pictures.lines import (
     logarithmic,
     plotted,
 )
-from simulator.plugins.pictures.series_pictures import (
-    draws_each,
-    variables_over,
-)
+from simulator.plugins.pictures.series_pictures import pictures_of_each, variables_over
 from simulator.plugins.pictures.style import Labels, as_words, is_density
 
 
@@ -26,7 +23,6 @@ def _densities(series: SeriesReader) -> list[str]:
     return [name for name in variables_over(series, "r") if is_density(name)]
 
 
-@draws_each("profiles", "profile", _densities)
 def density_profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """The density against the distance from the densest point at up to six times; for waves also
     the soliton with the last peak density, if its core radius is near the measured one."""
@@ -50,6 +46,9 @@ def density_profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
         _draw_soliton(axes, each[-1], peak, length_scale, labels.unit("length"))
     logarithmic(axes, "xy")
     return result
+
+
+profile_pictures = pictures_of_each(_densities, "profile", density_profile)
 
 
 def _draw_soliton(

@@ -11,12 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from simulator.archive.series_file import SeriesReader
 from simulator.plugins.pictures import style
 from simulator.plugins.pictures.lines import Pictures
-from simulator.plugins.pictures.series_pictures import draws, endings
+from simulator.plugins.pictures.series_pictures import Diagnostics, endings
 from simulator.plugins.pictures.style import Labels, quantity
 
 
-@draws("render")
-def render_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def render_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     yield f"render_{series.attributes.get('field', 'volume')}", partial(_last, series, labels)
 
 

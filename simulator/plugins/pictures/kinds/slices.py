@@ -1,8 +1,8 @@
 """Mid-planes of fields, and projections of densities."""
 
-from simulator.plugins.pictures.series_pictures import draws_each
+from simulator.plugins.pictures.series_pictures import pictures_of_each
 from simulator.plugins.pictures.slices import projections, series_fields, slices
 
-draws_each("slices", "slices", series_fields)(slices)
-draws_each("projections", "projection", series_fields)(projections)
-draws_each("lightcone", "lightcone", series_fields)(projections)
+slice_pictures = pictures_of_each(series_fields, "slices", slices)
+projection_pictures = pictures_of_each(series_fields, "projection", projections)
+lightcone_pictures = pictures_of_each(series_fields, "lightcone", projections)

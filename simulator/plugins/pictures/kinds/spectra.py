@@ -27,10 +27,9 @@ from simulator.plugins.pictures.lines import (
 )
 from simulator.plugins.pictures.series_pictures import (
     Diagnostics,
-    draws,
-    draws_each,
     endings,
     one_for_each,
+    pictures_of_each,
     variables_over,
 )
 from simulator.plugins.pictures.style import PLAIN, Labels, as_words, note, spectrum_of
@@ -47,7 +46,6 @@ KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 """The labels of both axes for energy spectra in Kolmogorov units."""
 
 
-@draws("spectra", with_diagnostics=True)
 def spectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     turbulent = may_be_turbulent(series, diagnostics)
     for name in variables_over(series, "k"):
@@ -274,7 +272,6 @@ def directional(series: SeriesReader, name: str) -> Figure:
     return plotted([across, along], x, y, "xy", title=PLAIN.moment(series.time[-1]))[0]
 
 
-@draws_each("spectral_maps", "spectral_map", lambda series: series.variables)
 def energy_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """log E(k_perpendicular, k_parallel) at up to four times, on one colour scale over eight
     decades."""
@@ -299,11 +296,13 @@ def energy_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
     )
 
 
+map_pictures = pictures_of_each(lambda series: series.variables, "spectral_map", energy_map)
+
+
 _BY = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
 
-@draws("cospectra")
-def cospectra_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def cospectra_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     for name in variables_over(series, "k"):
         if name.endswith("_energy") or name.startswith("elsasser"):
             yield f"cospectra_{name}", partial(spectrum, series, name, labels, guide=False)

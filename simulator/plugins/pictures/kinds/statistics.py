@@ -9,12 +9,11 @@ from matplotlib.figure import Figure
 from simulator.archive.series_file import SeriesReader
 from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
 from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted
-from simulator.plugins.pictures.series_pictures import draws, endings
+from simulator.plugins.pictures.series_pictures import Diagnostics, endings
 from simulator.plugins.pictures.style import PLAIN, Labels, as_words, in_words, spectrum_of
 
 
-@draws("statistics")
-def statistics_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     spectra = endings("mean/spectrum/", series)
     powers = [f"spectrum/{name}" for name in spectra if name.endswith("_power")]
     energies = [f"spectrum/{name}" for name in spectra if not name.endswith("_power")]
@@ -28,8 +27,7 @@ def statistics_pictures(series: SeriesReader, labels: Labels) -> Pictures:
             yield f"statistics_{stem}", partial(mean_curves, series, labels, names, words, log)
 
 
-@draws("field_statistics")
-def no_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def no_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     """The means are fields of snapshots; the series only counts its samples."""
     yield from ()
 

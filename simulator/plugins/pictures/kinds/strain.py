@@ -15,15 +15,14 @@ from simulator.plugins.pictures.lines import (
     numbers,
     plotted,
 )
-from simulator.plugins.pictures.series_pictures import draws
+from simulator.plugins.pictures.series_pictures import Diagnostics
 from simulator.plugins.pictures.style import Labels, quantity
 
 _SYMBOLS = {"alpha": r"$\alpha$", "beta": r"$\beta$", "gamma": r"$\gamma$"}
 _SHAPE = Curves(title=lambda name: PROBABILITY, coordinates={"shape": r"$s^*$"})
 
 
-@draws("strain")
-def strain_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def strain_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     yield from numbers(series, labels, Curves())
     words = r"eigenvalue of the strain $/\ \langle S_{ij}S_{ij}\rangle^{1/2}$"
     yield "strain_eigenvalues", partial(_three, series, "", "rate", words, labels)

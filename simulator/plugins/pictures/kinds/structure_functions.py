@@ -15,7 +15,7 @@ from simulator.plugins.pictures.lines import (
     panels,
     plotted,
 )
-from simulator.plugins.pictures.series_pictures import Diagnostics, draws, endings, one_for_each
+from simulator.plugins.pictures.series_pictures import Diagnostics, endings, one_for_each
 from simulator.plugins.pictures.style import PLAIN, Labels, as_words
 
 _MIXED = {
@@ -26,7 +26,6 @@ _MIXED = {
 """Symbols of the field whose longitudinal increment enters a third moment, and of the square."""
 
 
-@draws("structure_functions", with_diagnostics=True)
 def structure_function_pictures(
     series: SeriesReader, labels: Labels, diagnostics: Diagnostics
 ) -> Pictures:

@@ -16,11 +16,10 @@ from simulator.plugins.pictures.lines import (
     logarithmic,
     panels,
 )
-from simulator.plugins.pictures.series_pictures import draws, draws_each, endings
+from simulator.plugins.pictures.series_pictures import Diagnostics, endings, pictures_of_each
 from simulator.plugins.pictures.style import Labels, as_words
 
 
-@draws_each("transfer", "transfer", partial(endings, "flux/"))
 def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """Two panels with k T(k) and the flux Pi(k), at up to six times."""
     k = shell_wavenumbers(series)
@@ -41,11 +40,12 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
     return result
 
 
-@draws("shell_to_shell")
-def band_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+transfer_pictures = pictures_of_each(partial(endings, "flux/"), "transfer", transfer_and_flux)
+
+
+def band_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     return generic_pictures(series, labels, Curves())
 
 
-@draws("helicity")
-def helicity_pictures(series: SeriesReader, labels: Labels) -> Pictures:
+def helicity_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     return generic_pictures(series, labels, Curves(coordinates={"k": r"wavenumber $k$"}, log="x"))
