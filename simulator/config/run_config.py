@@ -469,7 +469,7 @@ def _of_all_parts() -> type[RunConfig]:
 
 @cache
 def _of_named_parts(words: frozenset[str]) -> type[RunConfig]:
-    parts: Iterator[Any] = (
-        part.among(words) if isinstance(part, Registry) else part for part in registered()
-    )
-    return assemble(Registries(*parts), KINDS.among(words), words)
+    def named(part: Any) -> Any:
+        return part.among(words) if isinstance(part, Registry) else part
+
+    return assemble(Registries(*map(named, registered())), KINDS.among(words), words)

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.archive.open_run import Run
 from simulator.physics.resolution_columns import measured_resolutions
-from simulator.plugins.pictures.page import Verdict
+from simulator.plugins.pictures.page import Cell, Verdict
 from simulator.plugins.pictures.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
@@ -36,6 +36,11 @@ class HealthCheck:
     verdict: Verdict
     value: str
     meaning: str
+
+    @property
+    def cell(self) -> Cell:
+        """The name as a marked cell of a table."""
+        return Cell(self.name, self.verdict)
 
 
 def log_of(run: Run) -> str:

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,8 @@ _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.FAILED: "bad",
     MemberState.INTERRUPTED: "warn",
 }
+_ENDS: dict[str, page.Verdict] = {"finished": "good", "failed": "bad"}
+_FILES = ("config.yaml", "run.log", "provenance.json", "snapshots.vtkhdf")
 _LINES = 15
 """Lines of the log in the report of a failed run."""
 _FIRST = (
@@ -94,76 +96,91 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
             drawn = plot_run(run.path, output=None if output is None else Path(elsewhere)).files
         except (RunFailure, UserError):  # no output yet, or none that can be read
             drawn = ()
-        files = tuple(file for file in drawn if file.suffix == ".png")
-        replace_file(target, page.page(title, _body(run, title, status, files), again))
+        files = [file for file in drawn if file.suffix == ".png"]
+        content = {**_state_of(run, status), **_results(run, files), **_records(run)}
+        replace_file(target, _written("run.html", title, again, content))
     return target
 
 
-def _body(run: Run, title: str, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]:
-    config = run.config
-    state = status.state
-    health = checks(run)
-    verdict: page.Verdict = "note"
-    if state is not None and state.state in ("finished", "failed"):
-        verdict = "good" if state.state == "finished" else "bad"
-    yield page.heading(title, status.word, verdict)
-    columns = table_of(run)
-    yield page.paragraph(", ".join([run_summary(config), *_redshifts(columns)]), soft=True)
-    yield page.facts(_turbulence(columns))
-    if state is not None:
-        yield page.progress(state.percent)
-        ends = status.ends
-        yield page.paragraph(
-            f"t = {state.time:g} of {state.stop:g}, step {state.step}"
-            + (
-                f", {state.steps_per_second:.3g} steps per second"
-                if state.state == "running"
-                else ""
-            )
-            + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
-        )
-    yield page.section("Health", health_table(health))
-    yield page.section("How it ended", *_last_words(run, verdict))
-    first = [
-        next((p for kind in kinds for p in files if p.stem.startswith(kind)), None)
-        for kinds in _FIRST
-    ]
-    main = [path for path in first if path is not None]
-    rest = [path for path in files if path not in first]
-    shown, more = (
-        page.pictures((path, caption(path.stem)) for path in paths) for paths in (main, rest)
-    )
-    yield page.section("Pictures", shown, page.details(f"{len(rest)} more", more))
-    yield page.section("Numbers", _means(run), _last_row(run))
-    if state is not None:
-        words = ("verify" if state.state == "finished" else "status", "plot")
-        yield page.section(
-            "Next", *(page.paragraph(f"simulator {word} {run.path}") for word in words)
-        )
-    yield page.section("Timing", page.details("wall time", _timing(run)))
-    yield page.section("Parameters", *_parameters(run))
-    yield page.section("Provenance", page.details("versions, machine, command", _provenance(run)))
-    yield page.section("Data", page.details("files", _links(run)))
-    yield _written()
-
-
-def _written() -> str:
+def _written(template: str, title: str, refresh: int | None, content: Mapping[str, Any]) -> str:
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
-    return page.paragraph(f"Written {now} UTC by simulator report.", soft=True)
+    return page.page(title, template=template, written=now, refresh=refresh, **content)
 
 
-def _last_words(run: Run, verdict: page.Verdict) -> Iterator[str]:
+def _state_of(run: Run, status: RunStatus) -> dict[str, object]:
+    """How far a run has come, and whether it can be trusted."""
+    state = status.state
+    verdict: page.Verdict = "note"
+    progress = ""
+    if state is not None:
+        verdict = _ENDS.get(state.state, "note")
+        progress = f"t = {state.time:g} of {state.stop:g}, step {state.step}"
+        if state.state == "running":
+            progress += f", {state.steps_per_second:.3g} steps per second"
+        progress += f", expected end {ends:%Y-%m-%d %H:%M} UTC" if (ends := status.ends) else ""
+    return {
+        "path": run.path,
+        "status": status,
+        "state": state,
+        "verdict": verdict,
+        "progress": progress,
+        "health": checks(run),
+        "ending": _ending(run) if verdict == "bad" else None,
+    }
+
+
+def _ending(run: Run) -> dict[str, str] | None:
     """The end of the log of a failed run, and what it has left."""
     log = log_of(run).splitlines()
-    if verdict != "bad" or not log:
-        return
+    if not log:
+        return None
     rows = np.asarray(table_of(run).get("time", ()))
     written = f"{len(rows)} rows, the last at t = {rows[-1]:g}" if len(rows) else "no row"
     stored = ", ".join(f"t = {snapshot.time:g}" for snapshot in run.snapshots[-3:])
-    yield page.lines("\n".join(log[-_LINES:]))
-    yield page.paragraph(
-        f"diagnostics.csv has {written}; the last snapshots are of {stored or 'no time'}."
-    )
+    left = f"diagnostics.csv has {written}; the last snapshots are of {stored or 'no time'}."
+    return {"log": "\n".join(log[-_LINES:]), "left": left}
+
+
+def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
+    """The pictures and the numbers of a run."""
+    columns = table_of(run)
+    best = ([p for kind in kinds for p in files if p.stem.startswith(kind)] for kinds in _FIRST)
+    first = [paths[0] for paths in best if paths]
+    means = series_of(run, "statistics")
+    numbers = {
+        name: (values[0], values[-1], values.min(), values.max())
+        for name, values in columns.items()
+        if name != "step" and len(values)
+    }
+    return {
+        "turbulence": _turbulence(columns),
+        "summary": ", ".join([run_summary(run.config), *_redshifts(columns)]),
+        "pictures": [(path, caption(path.stem)) for path in first],
+        "more": [(path, caption(path.stem)) for path in files if path not in first],
+        "samples": "" if means is None else samples_of(means),
+        "means": []
+        if means is None
+        else [[in_words(name), with_error(*pair)] for name, pair in time_means(means).items()],
+        "columns": [
+            [name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()
+        ],
+    }
+
+
+def _records(run: Run) -> dict[str, object]:
+    """The parameters of a run, and what its folder says of its origin and its files."""
+    parameters: dict[str, str] = {}
+    for name in ("model", "grid", "initial", "forcing", "time"):
+        parameters |= {key: _in_words(block) for key, block in _blocks(run.config, name).items()}
+    provenance = run.provenance
+    rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
+    return {
+        "timing": _timing(run),
+        "parameters": parameters,
+        "configuration": (run.path / "config.yaml").read_text(errors="replace"),
+        "provenance": {key: brief(value) for key, value in rows.items()},
+        "files": _files(run),
+    }
 
 
 def run_summary(config: Mapping[str, Any]) -> str:
@@ -219,45 +236,6 @@ def _turbulence(columns: Mapping[str, np.ndarray]) -> dict[str, str]:
     return {name: f"{x:.3g}" for name, x in numbers.items() if math.isfinite(x)}
 
 
-def health_table(health: list[HealthCheck]) -> str:
-    rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in health]
-    return page.table(["", "", ""], rows) if rows else ""
-
-
-def _means(run: Run) -> str:
-    if (series := series_of(run, "statistics")) is None:
-        return ""
-    rows = [[in_words(name), with_error(*pair)] for name, pair in time_means(series).items()]
-    return page.table([samples_of(series), "mean ± standard error"], rows, [1])
-
-
-def _last_row(run: Run) -> str:
-    columns = table_of(run)
-    if not len(columns.get("time", ())):
-        return ""
-    numbers = {n: (v[0], v[-1], v.min(), v.max()) for n, v in columns.items() if n != "step"}
-    rows = [[name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()]
-    header = ["column", "first", "last", "minimum", "maximum"]
-    return page.details("diagnostics", page.table(header, rows, range(1, 5)))
-
-
-def _timing(run: Run) -> str:
-    if (state := run.state) is None:
-        return ""
-    said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
-    return page.facts(
-        {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
-    )
-
-
-def _parameters(run: Run) -> Iterator[str]:
-    facts: dict[str, str] = {}
-    for name in ("model", "grid", "initial", "forcing", "time"):
-        facts |= {key: _in_words(block) for key, block in _blocks(run.config, name).items()}
-    yield page.facts(facts)
-    yield page.folded("full configuration", (run.path / "config.yaml").read_text(errors="replace"))
-
-
 def _blocks(config: Mapping[str, Any], name: str) -> dict[str, Mapping[str, Any]]:
     """The block `name` of a configuration, or the blocks of a list: `forcing.0`, `forcing.1`."""
     block = config.get(name) or []
@@ -272,19 +250,18 @@ def _in_words(block: Mapping[str, Any]) -> str:
     )
 
 
-def _provenance(run: Run) -> str:
-    provenance = run.provenance
-    rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
-    return page.facts({key: brief(value) for key, value in rows.items()})
+def _timing(run: Run) -> dict[str, str]:
+    if (state := run.state) is None:
+        return {}
+    said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
+    return {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
 
 
-def _links(run: Run) -> str:
-    others = ("config.yaml", "run.log", "provenance.json", "snapshots.vtkhdf")
-    sizes = [
-        (name, size(path.stat().st_size)) for name in others if (path := run.path / name).is_file()
-    ]
-    rows = [[page.link(name, name), text] for name, text in (*sizes, *sizes_of_results(run.path))]
-    return page.table(["file", ""], rows, [1]) if rows else ""
+def _files(run: Run) -> list[list[page.Cell | str]]:
+    others = (run.path / name for name in _FILES)
+    sizes = [(path.name, size(path.stat().st_size)) for path in others if path.is_file()]
+    sizes += sizes_of_results(run.path)
+    return [[page.Cell(name, path=name), text] for name, text in sizes]
 
 
 def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:
@@ -299,45 +276,38 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
             raise
         files = []
     again = refresh if is_going_on([run.folder for run in sweep.runs]) else None
-    body = _sweep_body(sweep, statuses, files, target.absolute().parent)
-    replace_file(target, page.page(sweep.name, body, again))
-    return target
-
-
-def _sweep_body(
-    sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path
-) -> Iterator[str]:
     stages = {status.stage for status in statuses}
     verdict: page.Verdict = "good" if stages == {MemberState.DONE} else "note"
-    verdict = "bad" if MemberState.FAILED in stages else verdict
-    yield page.heading(sweep.name, status_counts(statuses), verdict)
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
-    if first is not None:
-        yield page.paragraph(run_summary(first.config), soft=True)
-    if sweep.common:
-        yield page.paragraph(f"all runs: {sweep.common}", soft=True)
     health = [checks(run) if run is not None else [] for run in there]
-    yield page.section("Runs", _table(sweep, statuses, health, place))
     words = captions_of(sweep)
-    captioned = [(path, words.get(path.stem) or caption(path.stem)) for path in files]
-    yield page.section("Pictures", page.pictures(captioned))
-    troubles = []
-    for run, checked in zip(sweep.runs, health, strict=True):
-        if bad := [check for check in checked if check.verdict in ("warn", "bad")]:
-            troubles += [page.paragraph(f"run {run.index}: {sweep.label(run)}"), health_table(bad)]
-    yield page.section("Health", *troubles)
-    yield page.section("File", page.folded(str(sweep.file), sweep.file.read_text(errors="replace")))
-    yield _written()
+    content = {
+        "word": status_counts(statuses),
+        "verdict": "bad" if MemberState.FAILED in stages else verdict,
+        "summary": "" if first is None else run_summary(first.config),
+        "common": sweep.common,
+        "pictures": [(path, words.get(path.stem) or caption(path.stem)) for path in files],
+        "troubles": [
+            (f"run {run.index}: {sweep.label(run)}", troubles)
+            for run, checked in zip(sweep.runs, health, strict=True)
+            if (troubles := [check for check in checked if check.verdict in ("warn", "bad")])
+        ],
+        "file": sweep.file,
+        **_table(sweep, statuses, health, target.absolute().parent),
+    }
+    replace_file(target, _written("sweep.html", sweep.name, again, content))
+    return target
 
 
 def _table(
     sweep: Sweep, statuses: Sequence[MemberStatus], health: Sequence[list[HealthCheck]], place: Path
-) -> str:
+) -> dict[str, object]:
+    """The table of the runs: header, rows, and the columns that are numbers."""
     texts = [expression.text for expression in sweep.collected]
     values = sweep.rows(statuses)
     header = ["run", *sweep.varied, "state", "health", *texts]
-    body = []
+    rows = []
     for run, row, status, checked in zip(sweep.runs, values, statuses, health, strict=True):
         report = run.folder / NAME
         where = os.path.relpath(report if report.exists() else run.folder, place)
@@ -345,17 +315,16 @@ def _table(
         state = f"{status.stage}" if verdict == "good" else f"{status.stage}: {status.detail}"
         parameters = [brief(run.values[key]) if key in run.values else "" for key in sweep.varied]
         numbers = ["" if math.isnan(row[text]) else brief(row[text]) for text in texts]
-        link = page.link(where, str(run.index))
-        body.append(
-            [link, *parameters, page.marked(verdict, state), _first_remark(checked), *numbers]
-        )
+        link = page.Cell(str(run.index), path=where)
+        marked = page.Cell(state, verdict)
+        rows.append([link, *parameters, marked, _first_remark(checked), *numbers])
     right = [*range(1, 1 + len(sweep.varied)), *range(len(header) - len(texts), len(header))]
-    return page.table(header, body, right, close=True)
+    return {"header": header, "runs": rows, "numbers": right}
 
 
-def _first_remark(checked: list[HealthCheck]) -> str:
+def _first_remark(checked: list[HealthCheck]) -> page.Cell | str:
     """The first of the checks that warn, as a cell; empty without checks."""
     if not checked:
         return ""
     remarks = (check.name for check in checked if check.verdict in ("warn", "bad"))
-    return page.marked(worst(checked), next(remarks, "good").partition(" (")[0])
+    return page.Cell(next(remarks, "good").partition(" (")[0], worst(checked))
