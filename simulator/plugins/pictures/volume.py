@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import yaml
 from jax import lax
+from jax.scipy.ndimage import map_coordinates
 from jax.sharding import PartitionSpec
 
 from simulator.spectral import Grid
@@ -36,10 +38,7 @@ from simulator.spectral.layout import PhysicalLayout, padded
 
 PEAKED = 2.0  # Positive fields with a larger ratio of root mean square to mean have points at equal ratios.
 # Least number of slices along a ray, per grid cell and in all; fewer would show as stripes.
-SLICES = (
-    2,
-    256,
-)
+SLICES = (2, 256)
 FRAME = 0.35  # Brightness of the box's edges.
 FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
 
@@ -151,31 +150,26 @@ def _rounded(value: jax.Array) -> jax.Array:
     return jnp.round(value / digits) * digits
 
 
-def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
-    """Red, green, blue and absorption, each with the shape of `values`, as sums of ramps."""
+def looked_up(table: jax.Array, values: jax.Array) -> jax.Array:
+    """Red, green, blue and absorption (4, ...) of `values`, as sums of ramps."""
     at = table[:, 0].astype(values.dtype)
-    entries = table[:, 1:].astype(values.dtype)
-    shares = [
-        jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)
+    entries = table[:, 1:].astype(values.dtype).reshape(-1, 4, *values.ndim * [1])
+    ramps = [
+        (after - before) * jnp.clip((values - low) / (high - low), 0, 1)
+        for (before, after), (low, high) in zip(pairwise(entries), pairwise(at), strict=True)
     ]
-    return tuple(
-        entries[0, channel]
-        + sum(
-            share * (entries[i + 1, channel] - entries[i, channel])
-            for i, share in enumerate(shares)
-        )
-        for channel in range(4)
-    )
+    return entries[0] + sum(ramps)
 
 
-def blended(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
-    """Red, green, blue and absorption of media in the same space, each given like the result of
-    `looked_up`."""
+def blended(media: Sequence[jax.Array]) -> jax.Array:
+    """Red, green, blue and absorption (4, ...) of media in the same space, each given like the
+    result of `looked_up`."""
     if len(media) == 1:
         return media[0]
-    absorption = sum(medium[3] for medium in media)
-    share = 1 / jnp.where(absorption > 0, absorption, 1)
-    return *(sum(medium[c] * medium[3] for medium in media) * share for c in range(3)), absorption  # type: ignore
+    absorption = jnp.stack([medium[3] for medium in media]).sum(0)
+    emission = jnp.stack([medium[:3] * medium[3] for medium in media]).sum(0)
+    colour = emission / jnp.where(absorption > 0, absorption, 1)
+    return jnp.concatenate([colour, absorption[None]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +200,8 @@ class Volume:
         box, double."""
         physical = self.physical
         tables = self.tables(*fields)
-        (width, height), names = self.camera.size, self._names
+        width, height = self.camera.size
+        names = self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
         light = jax.shard_map(
             self._local,
@@ -346,60 +341,67 @@ class Volume:
 
     def _slices(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
         """The partial image (4, points along u, points along v) of the device's part of the box."""
-        grid = self.physical.grid
-        p, u, v = self._order
+        shape = self.physical.grid.shape
         for axis in range(3):
             blocks = self._with_next_planes(blocks, axis)
-        blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
-        planes, across, down = (n - 1 for n in blocks[0].shape)
-        cuts = self._cuts
+        blocks = [jnp.transpose(block, self._order) for block in blocks]
+        sizes = [n - 1 for n in blocks[0].shape]
+        p, *across = [self._place(axis) * n for axis, n in zip(self._order, sizes, strict=True)]
         fine = self._fine
-        slices = planes * cuts
-        first = [
-            self._place(axis) * n for axis, n in zip((p, u, v), (planes, across, down), strict=True)
-        ]
-        starts = []
-        parts = []
-        for axis in (u, v):
-            offsets = self._offsets(axis)
-            integers = np.floor(offsets)
-            starts.append(jnp.asarray((integers.max() - integers).astype(np.int32)))
-            parts.append(jnp.asarray(offsets - integers, blocks[0].dtype))
-        along = [
-            (f * fine + jnp.arange(n * fine))
-            for f, n in zip(first[1:], (across, down), strict=True)
-        ]
-        window = (along[0] < grid.shape[u] * fine)[:, None] & (along[1] < grid.shape[v] * fine)[
-            None, :
-        ]
+        u, v = (
+            first * fine + jnp.arange(n * fine) < shape[axis] * fine
+            for axis, first, n in zip(self._order[1:], across, sizes[1:], strict=True)
+        )
+        inside = u[:, None] & v
+        starts, parts = self._shifts(blocks[0].dtype)
+        slices = sizes[0] * self._cuts
 
         def add(number: jax.Array, image: jax.Array) -> jax.Array:
-            local = number if self.camera.axes[2][p] >= 0 else slices - 1 - number
-            k = first[0] * cuts + local
-            share = ((local % cuts + 0.5) / cuts).astype(blocks[0].dtype)
-            media = []
-            for block, table in zip(blocks, tables, strict=True):
-                low, high = lax.dynamic_slice_in_dim(block, local // cuts, 2)
-                plane = low * (1 - share) + high * share
-                plane = _between(plane, parts[0][k], fine)
-                plane = _between(plane.T, parts[1][k], fine).T
-                media.append(looked_up(table, plane))
-            *colour, absorption = blended(media)
-            valid = window & (k < grid.shape[p] * cuts)
+            local = number if self.camera.axes[2][self._order[0]] >= 0 else slices - 1 - number
+            k = p * self._cuts + local
+            *colour, absorption = self._medium(blocks, tables, local, parts[:, k])
+            valid = inside & (k < shape[self._order[0]] * self._cuts)
             through = jnp.exp(-jnp.where(valid, absorption * self._step, 0)).astype(image.dtype)
-            corner = [
-                jnp.int32(0),
-                *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True)),
+            shifted = [
+                jnp.int32(start + first * fine)
+                for start, first in zip(starts[:, k], across, strict=True)
             ]
-            before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))
+            corner = (jnp.int32(0), *shifted)
+            before = lax.dynamic_slice(image, corner, (4, *inside.shape))
             added = before[3] * (1 - through)
-            after = jnp.stack(
-                [before[i] + added * colour[i] for i in range(3)] + [before[3] * through]
-            )
+            light = [before[i] + added * colour[i] for i in range(3)]
+            after = jnp.stack([*light, before[3] * through])
             return lax.dynamic_update_slice(image, after, corner)
 
         empty = jnp.zeros((4, *self._extents), jnp.float64).at[3].set(1)
         return lax.fori_loop(0, slices, add, empty)
+
+    def _shifts(self, dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
+        """The displacement of every slice along u and v, (2, slices): points of the intermediate
+        image from its first, and the parts of a point beyond them."""
+        offsets = np.stack([self._offsets(axis) for axis in self._order[1:]])
+        integers = np.floor(offsets)
+        starts = (integers.max(1, keepdims=True) - integers).astype(np.int32)
+        return jnp.asarray(starts), jnp.asarray(offsets - integers, dtype)
+
+    def _medium(
+        self,
+        blocks: list[jax.Array],
+        tables: list[jax.Array],
+        local: jax.Array,
+        parts: jax.Array,
+    ) -> jax.Array:
+        """Red, green, blue and absorption on the slice `local` of the blocks, at the points of the
+        intermediate image."""
+        share = ((local % self._cuts + 0.5) / self._cuts).astype(parts.dtype)
+        media = []
+        for block, table in zip(blocks, tables, strict=True):
+            low, high = lax.dynamic_slice_in_dim(block, local // self._cuts, 2)
+            plane = low * (1 - share) + high * share
+            for part in parts:
+                plane = _between(plane, part, self._fine).T
+            media.append(looked_up(table, plane))
+        return blended(media)
 
     def _place(self, axis: int) -> jax.Array | int:
         return lax.axis_index(self._sharded[axis]) if axis in self._sharded else 0
@@ -441,29 +443,21 @@ class Volume:
     def _drawn(self, image: jax.Array) -> jax.Array:
         """The device's rows of the picture (rows, width, 4), interpolated linearly from the
         intermediate image."""
-        _p, u, v = self._order
         width, height = self.camera.size
         rows = padded(height, self._devices) // self._devices
         place = lax.axis_index(self._names) if self._names else 0
         j = (place * rows + jnp.arange(rows))[:, None]
         i = jnp.arange(width)[None, :]
         at = []
-        for axis, extent in zip((u, v), image.shape[1:], strict=True):
+        for axis in self._order[1:]:
             c, x, y = self._onto(axis)
-            at.append(
-                jnp.clip(c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j, -1, extent)
-            )
-        nothing = jnp.asarray([0, 0, 0, 1.0], image.dtype)
-        points = jnp.pad(jnp.moveaxis(image, 0, -1) - nothing, ((1, 2), (1, 2), (0, 0)))
-        lower = [jnp.floor(position).astype(jnp.int32) for position in at]
-        shares = [(position - low)[..., None] for position, low in zip(at, lower, strict=True)]
-        flat = points.reshape(-1, 4)
-        across = points.shape[1]
-        number = (lower[0] + 1) * across + lower[1] + 1
-        corners = [flat[number + a * across + b] for a in (0, 1) for b in (0, 1)]
-        left = corners[0] * (1 - shares[1]) + corners[1] * shares[1]
-        right = corners[2] * (1 - shares[1]) + corners[3] * shares[1]
-        return left * (1 - shares[0]) + right * shares[0] + nothing
+            at.append(c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j)
+        nothing = (0.0, 0.0, 0.0, 1.0)
+        channels = [
+            map_coordinates(channel, at, order=1, cval=value)
+            for channel, value in zip(image, nothing, strict=True)
+        ]
+        return jnp.stack(channels, -1)
 
 
 def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
