@@ -132,22 +132,21 @@ def movie_command(args: argparse.Namespace) -> int:
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
     from simulator.archive.open_run import open_run
-    from simulator.plugins.pictures.frames import usual_field
+    from simulator.plugins.pictures.frames import View, usual_view
     from simulator.plugins.pictures.movie import ffmpeg, movie
 
     if args.slice + args.render + args.projection > 1:
         raise UserError("simulator movie: --slice, --render and --projection exclude one another")
     if args.field is not None and args.render:
         raise UserError("simulator movie: --field and --render exclude one another")
-    field = None if args.render else args.field
-    if field is None and not args.render:
-        field = usual_field(open_run(args.run), args.axis, projected=args.projection)
-    with progress_bar(f"{field or 'render'}: frames") as progress:
+    view = None
+    if not args.render:
+        view = View(args.field or "", args.axis, args.projection)
+        view = view if args.field is not None else usual_view(open_run(args.run), view)
+    with progress_bar(f"{view.field if view else 'render'}: frames") as progress:
         film = movie(
             args.run,
-            field,
-            axis=args.axis,
-            projected=args.projection,
+            view,
             fps=args.fps,
             output=args.output,
             keep=args.frames,

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,25 @@ from simulator.plugins.pictures.style import Labels, evenly, is_density
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The axes of the plane, by the axis across which it cuts the box or along which it sums."""
 _PART = 2**24  # Largest part of a snapshot held at once, in bytes.
+
+
+@dataclass(frozen=True)
+class View:
+    """A plane of a field: through the middle of the box across `axis`, or `projected` along it."""
+
+    field: str
+    axis: Literal["x", "y", "z"] = "z"
+    projected: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "projection" if self.projected else "slice"
+
+    @property
+    def variable(self) -> str:
+        """The name of the plane in a series."""
+        return f"{self.field}/{PLANE[self.axis]}"
+
 
 Bounds = tuple[slice, ...]
 Read = Callable[[Bounds], np.ndarray]
@@ -67,72 +87,64 @@ class Frames:
         return [places for _, places in near(self.series, plane, self.rows[i])]
 
 
-def _stored(run: Run, projected: bool) -> SeriesReader | None:
+def _stored(run: Run, view: View) -> SeriesReader | None:
     """The series of mid-planes or projections of a run; None if there is none."""
-    kind = "projections" if projected else "slices"
-    return run.series(kind) if (run.path / f"{kind}.h5").exists() else None
+    there = (run.path / f"{view.kind}s.h5").exists()
+    return run.series(f"{view.kind}s") if there else None
 
 
-def shown_fields(run: Run, axis: str = "z", *, projected: bool = False) -> list[str]:
-    """The fields of which a run has mid-planes across `axis`, or projections along it."""
-    series = _stored(run, projected)
+def _fields(run: Run, view: View) -> list[str]:
+    """The fields of which a run has planes that are seen as the one of `view`."""
+    series = _stored(run, view)
     variables = series.variables if series is not None else ()
-    drawn = [name.partition("/")[0] for name in variables if name.endswith(f"/{PLANE[axis]}")]
+    drawn = [n.partition("/")[0] for n in variables if n.endswith(f"/{PLANE[view.axis]}")]
     known = dict.fromkeys([*drawn, *fields_in_snapshots(run)])
-    return [name for name in known if not (projected and name == "phase")]
+    return [name for name in known if not (view.projected and name == "phase")]
 
 
-def usual_field(run: Run, axis: str = "z", *, projected: bool = False) -> str:
-    """The field of a movie that names none: as in a volume picture, else the first that is there.
-    Empty if there is none yet."""
-    known = shown_fields(run, axis, projected=projected)
-    return next((name for name in (*SHOWN_FIRST, *known) if name in known), "")
+def usual_view(run: Run, view: View) -> View:
+    """`view` of the field of a movie that names none: as in a volume picture, else the first that
+    is there. The field is empty if there is none yet."""
+    known = _fields(run, view)
+    field = next((name for name in (*SHOWN_FIRST, *known) if name in known), "")
+    return replace(view, field=field)
 
 
-def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
-    """The frames of a field of a run: mid-planes across `axis`, or projections along `axis`, which
-    are integrals of densities and means of all other fields. If two sources have the field, the
-    source with more frames is taken.
+def frames(run: Run, view: View) -> Frames:
+    """The frames of a plane of a run. Projections are integrals of densities and means of all other
+    fields. If two sources have the field, the source with more frames is taken.
 
     Raises UserError if no source has the field, with the available names, or if there are fewer
     than two frames."""
-    if projected and field == "phase":
+    field = view.field
+    if view.projected and field == "phase":
         raise UserError(
             "--projection: a mean of phases has no meaning; take --slice, or another field"
         )
-    variable = f"{field}/{PLANE[axis]}"
-    stored = fields_in_snapshots(run)
     sources = []
     labels = Labels.of(run.config)
-    place = partial(where, field=field, axis=axis, labels=labels, projected=projected)
-    series = _stored(run, projected)
-    if series is not None and variable in series:
+    place = partial(where, field=field, axis=view.axis, labels=labels, projected=view.projected)
+    series = _stored(run, view)
+    if series is not None and view.variable in series:
         # A field that was requested later has no values in earlier rows.
-        rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-        sources.append(Frames(series, variable, rows, place(series)))
-    if field in stored and variable in (planes := SnapshotPlanes(run, field, projected=projected)):
-        sources.append(Frames(planes, variable, range(len(planes)), place(planes)))
+        rows = [i for i in range(len(series)) if np.isfinite(series.one(view.variable, i)).any()]
+        sources.append(Frames(series, view.variable, rows, place(series)))
+    if field in fields_in_snapshots(run):
+        planes = SnapshotPlanes(run, field, projected=view.projected)
+        if view.variable in planes:
+            sources.append(Frames(planes, view.variable, range(len(planes)), place(planes)))
     if not sources:
-        what = "projection" if projected else "slice"
-        known = shown_fields(run, axis, projected=projected)
-        meant = did_you_mean(field, known)
-        there = ", ".join(known) or "none yet"
-        asked = (
-            f"no {what} of a field {field!r}{meant}"
-            if field
-            else f"give --field NAME or --render; {what}s"
-        )
-        raise UserError(f"{run.path}: {asked} there are: {there}")
+        known = _fields(run, view)
+        asked = f"give --field NAME or --render; {view.kind}s"
+        if field:
+            asked = f"no {view.kind} of a field {field!r}{did_you_mean(field, known)}"
+        raise UserError(f"{run.path}: {asked} there are: {', '.join(known) or 'none yet'}")
     best = max(sources, key=len)
     if len(best) < 2:
-        asked = (
-            "projections: {every: TIME}"
-            if projected
-            else f"slices: {{every: TIME, fields: [{field}]}}"
-        )
+        keys = "{every: TIME}" if view.projected else f"{{every: TIME, fields: [{field}]}}"
         raise UserError(
             f"{run.path}: {len(best)} frame of {field} in {best.source}, a movie needs two; "
-            f"output.{asked} in the run's file makes them"
+            f"output.{view.kind}s: {keys} in the run's file makes them"
         )
     return best
 

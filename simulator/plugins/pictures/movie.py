@@ -22,7 +22,7 @@ from simulator.archive.open_run import open_run
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, pieces_of, replace_file, write_durably
 from simulator.plugins.pictures import style
-from simulator.plugins.pictures.frames import PLANE, Frames, frames, samples, volume_frames
+from simulator.plugins.pictures.frames import PLANE, Frames, View, frames, samples, volume_frames
 from simulator.plugins.pictures.kinds.render import colours_of, volume_picture
 from simulator.plugins.pictures.slices import (
     PlaneAxis,
@@ -65,30 +65,27 @@ def ffmpeg() -> str | None:
         return None
 
 
-def movie(  # many parameters: the options of `simulator movie`
+def movie(
     path: str | Path,
-    field: str | None,
+    view: View | None,
     *,
-    axis: str = "z",
-    projected: bool = False,
     fps: float = 15,
     output: Path | None = None,
     keep: Path | None = None,
     encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Movie:
-    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without
-    `field`, a movie of the run's volume pictures (`output.render`).
+    """Write a movie of a view of the run in `path`, with one frame in memory at a time; without
+    `view`, a movie of the run's volume pictures (`output.render`).
 
     `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without
     ffmpeg, whose path is `encoder`, a GIF and a folder of its frames replace an mp4. `keep` is a
     folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if
     ffmpeg fails, OSError if the file cannot be written."""
     run = open_run(path)
-    kind = "projection" if projected else "slice"
-    name = "render" if field is None else f"{field}_{kind}_{axis}"
+    name = "render" if view is None else f"{view.field}_{view.kind}_{view.axis}"
     target = run.path / "plots" / f"{name}.mp4" if output is None else _checked(output)
-    shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
+    shown = volume_frames(run) if view is None else frames(run, view)
     labels = style.Labels.of(run.config)
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
@@ -102,11 +99,7 @@ def movie(  # many parameters: the options of `simulator movie`
             _make_frames_folder(keep)
         with matplotlib.rc_context(context), TemporaryDirectory() as folder:
             file = Path(folder) / f"movie{target.suffix.lower()}"
-            picture = (
-                _Volume(shown, labels)
-                if field is None
-                else _Picture(shown, field, axis, projected, labels)
-            )
+            picture = _Volume(shown, labels) if view is None else _Picture(shown, view, labels)
             each = _shown(picture, shown, keep, progress)
             write = _write_mp4 if encoder and file.suffix == ".mp4" else _write_gif
             write(picture.figure, each, file, fps)
@@ -184,44 +177,41 @@ def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
 class _Picture:
     """One panel with its colour bar; only the image and the time change from frame to frame."""
 
-    def __init__(
-        self,
-        shown: Frames,
-        field: str,
-        axis: str,
-        projected: bool,
-        labels: style.Labels,
-    ) -> None:
+    def __init__(self, shown: Frames, view: View, labels: style.Labels) -> None:
         self._shown = shown
-        self._scale = scale = style.scale_of(field, samples(shown))
+        self._scale = style.scale_of(view.field, samples(shown))
         self._labels = labels
-        along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
-        self._along = along
-        extents = [each.extent for each in along]
+        self._dots = list[Any]()
+        self._bodies = list[ContourSet]()
+        points = shown.coordinates
+        self._along = (PlaneAxis.of(points[0]), PlaneAxis.of(points[1]))
+        extents = [each.extent for each in self._along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         inches = _LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM
         # H.264 needs even numbers of pixels.
-        size = [2 * round(each * style.DPI / 2) / style.DPI for each in inches]
-        self.figure = style.figure(*size)
-        axes = self.figure.add_axes(
-            (_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1])
+        width, height = (2 * round(each * style.DPI / 2) / style.DPI for each in inches)
+        self.figure = style.figure(width, height)
+        self._axes = self.figure.add_axes(
+            (_LEFT / width, _BOTTOM / height, wide / width, tall / height)
         )
-        self._axes = axes
-        self._dots = list[Any]()
-        self._bodies = list[ContourSet]()
-        nothing = np.zeros([len(points) for points in shown.coordinates])
-        self._image = plane_image(axes, nothing, along, scale)
-        style.lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
-        style.lengths(axes.yaxis, along[1].low, along[1].high, 4 if tall > 1 else 1)
-        axes.set_xlabel(labels.axis(f"${PLANE[axis][0]}$", "length"))
-        style.name_vertical(axes, labels.axis(f"${PLANE[axis][1]}$", "length"))
-        axes.set_title(shown.where, loc="right", pad=6)
-        self._time = axes.set_title("", loc="left", pad=6)
-        place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]
-        words = scale.label(words_of(field, labels, projected=projected))
-        bar_beside(
-            self.figure, self._image, place, words, scale.extend, max(1, min(8, int(tall / 0.4)))
-        )
+        nothing = np.zeros([len(each) for each in points])
+        self._image = plane_image(self._axes, nothing, self._along, self._scale)
+        self._time = self._axes.set_title("", loc="left", pad=6)
+        self._label(view, wide, tall)
+        place = (_LEFT + wide + 0.14) / width, _BOTTOM / height, 0.13 / width, tall / height
+        words = self._scale.label(words_of(view.field, labels, projected=view.projected))
+        room = max(1, min(8, int(tall / 0.4)))
+        bar_beside(self.figure, self._image, place, words, self._scale.extend, room)
+
+    def _label(self, view: View, wide: float, tall: float) -> None:
+        axes = self._axes
+        across, up = self._along
+        style.lengths(axes.xaxis, across.low, across.high, 4 if wide > 2 else 1)
+        style.lengths(axes.yaxis, up.low, up.high, 4 if tall > 1 else 1)
+        x, y = (self._labels.axis(f"${name}$", "length") for name in PLANE[view.axis])
+        axes.set_xlabel(x)
+        style.name_vertical(axes, y)
+        axes.set_title(self._shown.where, loc="right", pad=6)
 
     def show(self, i: int) -> None:
         for drawn in self._bodies:

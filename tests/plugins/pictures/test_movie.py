@@ -15,7 +15,7 @@ from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.errors import RunFailure, UserError
 from simulator.plugins.pictures import movie as module
-from simulator.plugins.pictures.frames import frames, readable, usual_field
+from simulator.plugins.pictures.frames import View, frames, readable, usual_view
 from simulator.plugins.pictures.movie import ffmpeg, movie
 from simulator.plugins.pictures.style import scale_of
 
@@ -51,7 +51,7 @@ def folder(tmp_path):
 def test_a_gif_holds_the_frames_pixel_by_pixel(folder):
     """Every frame of the file is the PNG beside it, made smaller; so are number, size and
     duration."""
-    made = movie(folder, "density", fps=20, keep=folder / "frames", encoder=None)
+    made = movie(folder, View("density"), fps=20, keep=folder / "frames", encoder=None)
     assert made.path == folder / "plots" / "density_slice_z.gif" and made.note == module.INSTALL
     assert (made.frames, made.source) == (5, "slices.h5")
     pictures = sorted((folder / "frames").iterdir())
@@ -97,7 +97,7 @@ def test_a_killed_movie_leaves_nothing_half_written_and_is_repeated(folder, numb
     assert main(words) == 0
     assert [path.name for path in target.parent.iterdir()] == ["a.gif"]
     assert sorted(path.name for path in keep.iterdir()) == [f"frame_{i:05d}.png" for i in range(5)]
-    undisturbed = movie(folder, "density", keep=folder / "again", encoder=None).path
+    undisturbed = movie(folder, View("density"), keep=folder / "again", encoder=None).path
     assert target.read_bytes() == undisturbed.read_bytes()
 
 
@@ -105,7 +105,7 @@ def test_a_shorter_movie_leaves_no_old_frames(folder):
     (folder / "frames").mkdir()
     (folder / "frames" / "frame_00007.png").write_bytes(b"")
     (folder / "frames" / "mine.txt").write_text("kept")
-    movie(folder, "density", keep=folder / "frames", encoder=None, output=folder / "a.gif")
+    movie(folder, View("density"), keep=folder / "frames", encoder=None, output=folder / "a.gif")
     assert (
         len(list((folder / "frames").iterdir())) == 6 and (folder / "frames" / "mine.txt").exists()
     )
@@ -135,9 +135,7 @@ def test_an_mp4_is_decoded_again(folder, capsys):
     keep = folder / "frames"
     movie(
         folder,
-        "density",
-        projected=True,
-        axis="y",
+        View("density", "y", projected=True),
         keep=keep,
         encoder=None,
         output=folder / "rho.gif",
@@ -158,7 +156,7 @@ def test_an_ffmpeg_that_fails_ends_with_one_line(folder):
     with pytest.raises(
         RunFailure, match=r"density_slice_z\.mp4: ffmpeg failed: no encoder of that name"
     ):
-        movie(folder, "density", encoder=str(broken))
+        movie(folder, View("density"), encoder=str(broken))
     assert list((folder / "plots").iterdir()) == []
 
 
@@ -166,15 +164,15 @@ def test_what_cannot_be_shown_is_refused(folder):
     with pytest.raises(
         UserError, match=r"no slice of a field 'densty', did you mean density\? there are: density"
     ):
-        movie(folder, "densty")
+        movie(folder, View("densty"))
     with pytest.raises(UserError, match=r"a mean of phases has no meaning"):
-        movie(folder, "phase", projected=True)
+        movie(folder, View("phase", projected=True))
     with pytest.raises(
         UserError, match=r"--output: .*a\.avi: ends in \.avi; \.mp4 or \.gif are made"
     ):
-        movie(folder, "density", output=folder / "a.avi")
+        movie(folder, View("density"), output=folder / "a.avi")
     with pytest.raises(UserError, match=r"--output: .*absent: no such folder"):
-        movie(folder, "density", output=folder / "absent" / "a.gif")
+        movie(folder, View("density"), output=folder / "absent" / "a.gif")
     for kind in ("slices", "projections"):
         axes = {a: np.arange(n) / n for a, n in zip("xyz", SHAPE, strict=True)}
         (folder / f"{kind}.h5").unlink()
@@ -184,10 +182,10 @@ def test_what_cannot_be_shown_is_refused(folder):
         with pytest.raises(
             UserError, match=rf"1 frame of density in {key}\.h5, a movie needs two; output\.{key}"
         ):
-            movie(folder, "density", projected=projected)
+            movie(folder, View("density", projected=projected))
     (folder / "slices.h5").unlink()
     with pytest.raises(UserError, match=r"there are: none yet"):
-        movie(folder, "density")
+        movie(folder, View("density"))
 
 
 @pytest.mark.parametrize(
@@ -238,14 +236,14 @@ def test_planes_of_snapshots(fluid):
     arrays."""
     run = open_run(fluid)
     u = np.asarray(run.snapshots[-1]["velocity"])
-    found = frames(run, "velocity_y", "y")
+    found = frames(run, View("velocity_y", "y"))
     assert found.source == "snapshots" and len(found) == 3 and found.where == "$y = 2.5$"
     assert_array_equal(found.read(2), u[1, :, 5, :])
     for axis, i in zip("xyz", range(3), strict=True):
-        projected = frames(run, "speed", axis, projected=True)
+        projected = frames(run, View("speed", axis, projected=True))
         assert_allclose(projected.read(2), np.sqrt((u**2).sum(0)).mean(i), rtol=1e-13)
     # Slices have a frame for each of four steps and the start, snapshots only three.
-    assert frames(run, "speed").source == "slices.h5" and len(frames(run, "speed")) == 5
+    assert frames(run, View("speed")).source == "slices.h5" and len(frames(run, View("speed"))) == 5
 
 
 @pytest.mark.slow
@@ -254,8 +252,8 @@ def test_planes_of_a_wave_function(tmp_path):
     wave = open_run(ran(tmp_path, WAVE))
     psi = np.asarray(wave.snapshots[-1]["psi"])
     assert set(readable(wave.snapshots[-1])) == {"density", "phase"}
-    assert_allclose(frames(wave, "phase", "x").read(2), np.angle(psi[4]))
-    column = frames(wave, "density", "y", projected=True).read(2)
+    assert_allclose(frames(wave, View("phase", "x")).read(2), np.angle(psi[4]))
+    column = frames(wave, View("density", "y", projected=True)).read(2)
     assert_allclose(column, (abs(psi) ** 2).sum(1) * 0.45, rtol=1e-12)
 
 
@@ -264,7 +262,7 @@ def test_a_movie_without_a_field_shows_that_of_a_volume_picture(fluid, folder, c
     for run, name in ((fluid, "vorticity_magnitude"), (folder, "density")):
         assert main(["movie", str(run)]) == 0
         assert capsys.readouterr().out.startswith(f"{run}/plots/{name}_slice_z.")
-    assert usual_field(open_run(fluid), projected=True) == "velocity_x"
+    assert usual_view(open_run(fluid), View("", projected=True)).field == "velocity_x"
     for kind in ("slices", "projections"):
         (folder / f"{kind}.h5").unlink()
     assert main(["movie", str(folder)]) == 2
