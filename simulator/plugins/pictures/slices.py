@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, product
 from typing import Any, Self
 
@@ -153,74 +153,122 @@ def slices(
     """The mid-planes of `field` (one in two dimensions) at up to four times, or its projections along
     the three axes; on one colour scale, or on one for each time if the largest values of these
     times differ much. Leaves out the first times, at which the field is 0, unless it always is."""
-    words = words_of(field, labels, projected=projected)
-    planes = cut_planes(series)
-    names = [f"{field}/{a}{b}" for a, b, _ in planes]
-    empty = _empty_rows(series, names)
-    rows = [empty + row for row in labels.rows(series.time[empty:], MOST_TIMES)]
-    values = [[series.one(name, row) for name in names] for row in rows]
-    axis_of = {
-        name: PlaneAxis.of(series.coordinates[name]) for plane in planes for name in plane[:2]
-    }
-    alone = len(planes) == 1
-    apart = _has_own_scales(field, values, labels)
-    # A single plane is shown in rows of two times.
-    columns = planes * min(2, len(rows)) if alone else planes
-    panels = list(product(range(len(rows)), range(len(planes))))
-    gaps = (_GAP_BAR if alone and apart else _GAP_X, _TITLED if alone else _GAP_Y)
-    result, grid, inches = _panels(axis_of, columns, -(-len(panels) // len(columns)), gaps)
-    if apart:
-        scales = [scale_of(field, of_row, logarithmic=is_density(field)) for of_row in values]
-    else:
-        scales = [scale_of(field, list(chain(*values)))] * len(rows)
-    image: AxesImage | None = None
-    for number, (axes, (row, plane)) in enumerate(zip(grid.flat, panels, strict=False)):
-        a, b, cut = planes[plane]
-        along = axis_of[a], axis_of[b]
-        column = number % len(columns)
-        image = plane_image(axes, values[row][plane], along, scales[row])
-        if apart and (alone or column == len(columns) - 1):
-            _colour_bar(result, image, "", scales[row].extend, axes)
-        if (place := f"{field}/place_{cut}") in series:
-            text = at_place(cut, float(series.one(place, rows[row])), labels)
-            axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
-        _mark(axes, series, rows[row], a + b, along)
-        last = number + len(columns) >= len(panels)
-        _label(
-            axes, (labels.with_unit(f"${a}$", "length"), f"${b}$"), along, inches[column], last=last
-        )
-        moment = when(series, rows[row], labels)
-        if alone:
-            axes.set_title(moment, pad=6, fontsize=9 if "nearest" in series else None)
-        elif row == 0:
-            axes.set_title(where(series, field, cut, labels, projected=projected), pad=8)
-        if column == 0 and not alone:
-            at = {"transform": axes.transAxes, "va": "top", "bbox": _PAPER, "zorder": 4}
-            axes.text(0.04, 0.96, moment, fontsize=9, **at)
-    for axes in grid.flat[len(panels) :]:
-        axes.remove()
-    _name_dots(result, [name for name, _ in near(series, planes[0][0] + planes[0][1], rows[-1])])
-    assert image is not None
-    label = scales[-1].label(words)
-    if apart:
-        width, height = result.get_size_inches()
-        middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        result.text(1 - 0.1 / width, middle, label, rotation=_turn(label), **_CENTRED)
-    else:
-        _colour_bar(result, image, label, scales[-1].extend)
-    return result
+    return _Sheet(series, field, labels, projected).drawn()
 
 
 projections = partial(slices, projected=True)
 
 
-def _mark(
-    axes: Axes, series: SeriesReader, row: int, plane: str, along: tuple["PlaneAxis", "PlaneAxis"]
-) -> None:
-    """Draw the bodies on a plane, and the particles near it."""
-    draw_bodies(axes, bodies_at(series, plane, row), along)
-    for species, (_, places) in enumerate(near(series, plane, row)):
-        axes.scatter(*places, **dots(species))
+@dataclass(frozen=True)
+class _Sheet:
+    """The planes of a field at several times, as panels of a figure: a row for each time; a single
+    plane in rows of two times, with titles."""
+
+    series: SeriesReader
+    field: str
+    labels: Labels
+    projected: bool
+
+    @cached_property
+    def planes(self) -> tuple[Plane, ...]:
+        return cut_planes(self.series)
+
+    @cached_property
+    def alone(self) -> bool:
+        return len(self.planes) == 1
+
+    @cached_property
+    def rows(self) -> list[int]:
+        names = self._names()
+        empty = _empty_rows(self.series, names)
+        return [empty + row for row in self.labels.rows(self.series.time[empty:], MOST_TIMES)]
+
+    @cached_property
+    def values(self) -> list[list[np.ndarray]]:
+        """The planes of each row."""
+        return [[self.series.one(name, row) for name in self._names()] for row in self.rows]
+
+    def _names(self) -> list[str]:
+        return [f"{self.field}/{a}{b}" for a, b, _ in self.planes]
+
+    @cached_property
+    def axes(self) -> dict[str, "PlaneAxis"]:
+        names = {name for plane in self.planes for name in plane[:2]}
+        return {name: PlaneAxis.of(self.series.coordinates[name]) for name in names}
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether each row has a colour scale of its own."""
+        return _has_own_scales(self.field, self.values, self.labels)
+
+    @cached_property
+    def scales(self) -> list[Scale]:
+        """The colour scale of each row."""
+        if self.apart:
+            log = is_density(self.field)
+            return [scale_of(self.field, planes, logarithmic=log) for planes in self.values]
+        return [scale_of(self.field, list(chain(*self.values)))] * len(self.rows)
+
+    def drawn(self) -> Figure:
+        panels = list(product(range(len(self.rows)), range(len(self.planes))))
+        columns = self.planes * min(2, len(self.rows)) if self.alone else self.planes
+        beside = _GAP_BAR if self.alone and self.apart else _GAP_X
+        gaps = (beside, _TITLED if self.alone else _GAP_Y)
+        lines = -(-len(panels) // len(columns))
+        result, grid, inches = _panels(self.axes, columns, lines, gaps)
+        for number, (axes, (row, plane)) in enumerate(zip(grid.flat, panels, strict=False)):
+            column = number % len(columns)
+            image = self._draw(axes, row, plane)
+            if self.apart and (self.alone or column == len(columns) - 1):
+                _colour_bar(result, image, "", self.scales[row].extend, axes)
+            a, b, _ = self.planes[plane]
+            names = (self.labels.with_unit(f"${a}$", "length"), f"${b}$")
+            last = number + len(columns) >= len(panels)
+            _label(axes, names, (self.axes[a], self.axes[b]), inches[column], last=last)
+            self._name(axes, row, plane)
+        for axes in grid.flat[len(panels) :]:
+            axes.remove()
+        a, b, _ = self.planes[0]
+        _name_dots(result, [name for name, _ in near(self.series, a + b, self.rows[-1])])
+        self._name_colours(result, grid.flat[0].images[0])
+        return result
+
+    def _draw(self, axes: Axes, row: int, plane: int) -> AxesImage:
+        """Draw one plane with its bodies and particles, and the place of a plane that moves."""
+        a, b, cut = self.planes[plane]
+        along = self.axes[a], self.axes[b]
+        image = plane_image(axes, self.values[row][plane], along, self.scales[row])
+        if (place := f"{self.field}/place_{cut}") in self.series:
+            text = at_place(cut, float(self.series.one(place, self.rows[row])), self.labels)
+            axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
+        draw_bodies(axes, bodies_at(self.series, a + b, self.rows[row]), along)
+        for species, (_, places) in enumerate(near(self.series, a + b, self.rows[row])):
+            axes.scatter(*places, **dots(species))
+        return image
+
+    def _name(self, axes: Axes, row: int, plane: int) -> None:
+        """Write the time of a row, and above the first row the position of each plane."""
+        moment = when(self.series, self.rows[row], self.labels)
+        if self.alone:
+            axes.set_title(moment, pad=6, fontsize=9 if "nearest" in self.series else None)
+            return
+        if row == 0:
+            cut = self.planes[plane][2]
+            words = where(self.series, self.field, cut, self.labels, projected=self.projected)
+            axes.set_title(words, pad=8)
+        if plane == 0:
+            at = {"transform": axes.transAxes, "va": "top", "bbox": _PAPER, "zorder": 4}
+            axes.text(0.04, 0.96, moment, fontsize=9, **at)
+
+    def _name_colours(self, result: Figure, image: AxesImage) -> None:
+        words = words_of(self.field, self.labels, projected=self.projected)
+        label = self.scales[-1].label(words)
+        if not self.apart:
+            _colour_bar(result, image, label, self.scales[-1].extend)
+            return
+        width, height = result.get_size_inches()
+        middle = (1 + (_BOTTOM - _TOP) / height) / 2
+        result.text(1 - 0.1 / width, middle, label, rotation=_turn(label), **_CENTRED)
 
 
 def _empty_rows(series: SeriesReader, names: list[str]) -> int:
