@@ -174,12 +174,14 @@ def analyze_snapshots(
             raise UserError(f"--what: no kind of output {kind!r}; known: all, {', '.join(known)}")
     wanted = known if every else list(kinds or ())
     plain = Recomputed(path, overrides).config.output
-    added = [f"output.{k}={EVERY}" for k in wanted if getattr(plain, k) is None]
+    added = [f"output.{k}={EVERY}" for k in wanted if getattr(plain, k, None) is None]
     refused: list[str] = []
     if every:
         added, refused = _possible(path, overrides, added)
     left_out = [
-        k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None
+        k
+        for k in known
+        if kinds is not None and k not in wanted and getattr(plain, k, None) is not None
     ]
     recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
     folder = path / FOLDER

@@ -458,7 +458,8 @@ def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     """The RunConfig of all parts that are registered in this program; with `words`, without the
     parts of packages whose names are not among the words: they are not even imported."""
     registries = [part for part in (*registered(), KINDS, FURTHER) if isinstance(part, Registry)]
-    names = {name.rpartition(".")[2] for part in registries for name in part.names}
+    added = (name for part in registries for name in part.names if name not in part.own)
+    names = {name.rpartition(".")[2] for name in added}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
 
 

@@ -38,7 +38,7 @@ def rendered_pictures(
         if step not in known:
             listed = ", ".join(map(str, known)) or "none"
             raise UserError(f"--step: {path} has no snapshot of step {step}; there are: {listed}")
-    asked = Recomputed(path).config.output.render  # pyright: ignore[reportAttributeAccessIssue] - a registered kind
+    asked = getattr(Recomputed(path).config.output, "render", None)
     instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
     recomputed = Recomputed(path, [*instead, *overrides])
     simulation = recomputed.simulation

@@ -18,6 +18,7 @@ from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.plugins.pictures.kinds.spectra import has_range, spectrum
+from simulator.plugins.pictures.kinds.statistics import with_error
 from simulator.plugins.pictures.lines import DrawnCurve, time_series
 from simulator.plugins.pictures.runs import plot_run
 from simulator.plugins.pictures.series_pictures import PICTURES
@@ -377,3 +378,11 @@ def test_positions_and_choices():
     shown = ["0", r"\pi/2", r"\pi", r"3\pi/4", r"-\pi", r"2\pi", "1.25"]
     assert [position(x) for x in (0.0, PI / 2, PI, 3 * PI / 4, -PI, 2 * PI, 1.25)] == shown
     assert evenly(3, 6) == [0, 1, 2] and evenly(100, 4) == [0, 33, 66, 99] and evenly(1, 4) == [0]
+
+
+def test_an_error_has_two_digits():
+    shown = [
+        with_error(*pair)
+        for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))
+    ]
+    assert shown == ["0.1157 ± 0.0020", "(-5.789 ± 0.020) 1e-7", "38 ± 12", "2"]
