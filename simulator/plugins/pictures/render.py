@@ -27,7 +27,7 @@ from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 _GREY = (0.6, 0.6, 0.6)
 SOLID = TransferFunction(((0.4, _GREY, 0.0), (0.6, _GREY, 0.999)))
 """A body by its mask: opaque from the surface on, where the mask is 1/2."""
-FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
+FAMILIES = 4  # The most fields in one picture: hues.yaml has a hue for each.
 
 
 def _colour(name: object) -> str:

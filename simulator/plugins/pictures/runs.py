@@ -63,7 +63,7 @@ class Plotted:
 def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = None) -> Plotted:
     """Draw the present output of the run in `path` into `output` (default: its folder `plots/`).
 
-    Draws `diagnostics.png`, the pictures of every series (`show.kinds`), and mid-planes of the
+    Draws `diagnostics.png`, the pictures of every series (see `series_pictures`), and mid-planes of the
     snapshots' fields that are not among the slices. Raises UserError if `path` is not a run, or if
     there is nothing to draw."""
     run = open_run(path)
