@@ -86,7 +86,7 @@ def main():
 def draw(folder, losses, apart, target, found):
     import matplotlib
 
-    from simulator.show.style import figure, rc
+    from simulator.plugins.pictures.style import figure, rc
 
     with matplotlib.rc_context(rc()):
         result = figure(9.6, 6.4)

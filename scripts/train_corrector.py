@@ -163,7 +163,7 @@ def main():
 def draw(folder, losses, apart, errors, vorticity):
     import matplotlib
 
-    from simulator.show.style import figure, rc
+    from simulator.plugins.pictures.style import figure, rc
 
     with matplotlib.rc_context(rc()):
         result = figure(9.6, 6.4)

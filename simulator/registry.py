@@ -12,12 +12,13 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of that file |
 | `simulator.commands` | a `simulator.cli.parser.Command` | `simulator NAME` |
 | `simulator.names` | any object | `from simulator import NAME` |
+| `simulator.pictures` | a function that yields pictures | what a run stores: a series, or another name |
 
 Entry points are loaded when a part is first used, because a package that adds a part imports this
 one. A part that cannot be loaded is a warning of one line, and the others go on working."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -112,22 +113,32 @@ class Registry(Mapping[str, Part]):
                 self._admitted[name] = self._loaded(self._declared[name])
         return self._admitted[name]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all parts, of which none is loaded."""
+        return (*self.own, *self._declared)
+
     def __contains__(self, name: object) -> bool:
         return name in self.own or name in self._declared
 
     @cached_property
     def _usable(self) -> tuple[str, ...]:
-        names = list(self.own)
-        for name in self._declared:
-            try:
-                self[name]
-            except _Unloadable as error:
-                _warn(f"{error.plugin}; its parts are left out, repair it or uninstall it")
-            except UserError as error:
-                _warn(str(error))
-            else:
-                names.append(name)
-        return tuple(names)
+        return (*self.own, *filter(self._is_usable, self._declared))
+
+    def _is_usable(self, name: str) -> bool:
+        try:
+            self[name]
+        except _Unloadable as error:
+            _warn(f"{error.plugin}; its parts are left out, repair it or uninstall it")
+        except UserError as error:
+            _warn(str(error))
+        return name in self._admitted
+
+    def among(self, words: Container[str]) -> dict[str, Part]:
+        """The program's own parts, and those of packages whose names are among `words`; no other is
+        loaded."""
+        named = (name for name in self._declared if name.rpartition(".")[2] in words)
+        return {name: self[name] for name in (*self.own, *filter(self._is_usable, named))}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._usable)

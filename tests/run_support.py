@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from process_server import ROOT, Forked, can_fork, fork, simulator_command
 
 from simulator import Simulation, load_config, open_run
@@ -39,6 +40,13 @@ def write_case(folder: Path, text: str = CASE, name: str = "case.yaml") -> Path:
 def simulate(config: Path, folder: Path, *arguments: str) -> int:
     """`simulator run CONFIG --output FOLDER ...` in this process; its exit code."""
     return main(["run", str(config), "--output", str(folder), *arguments])
+
+
+def drawn(run: str | Path) -> set[str]:
+    """The names of the files that `plot` makes of a run. Skips the rest of a test where nothing can
+    be drawn."""
+    runs = pytest.importorskip("simulator.plugins.pictures.runs")
+    return {path.name for path in runs.plot_run(run).files}
 
 
 def simulation(config: Path, *overrides: str, **options: Any) -> Simulation:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent / "example_package"
 RUN = """
 from pathlib import Path
 from simulator import largest_moment, open_run, open_sweep
-from simulator.cli import main
+from simulator.cli import COMMANDS, main
 
 assert main(["run", "run.yaml", "time.max_steps=1", "devices.count=2", "--output", "parts"]) == 0
 assert main(["run", "run.yaml", "--output", "parts"]) == 0
@@ -30,6 +30,10 @@ for name in ("of_values", "of_modes"):  # sums over 8^3 values, on two devices a
     assert abs(again[name] - means[name]).max() < 1e-13, name
 assert abs(means["of_modes"] - means["of_values"]).max() < 1e-13 * energy[0]
 assert energy[2] < means["of_modes"][2] < energy[0], "of a decaying flow that keeps its shape"
+if "plot" in COMMANDS:
+    assert main(["plot", "out"]) == 0
+    drawn = {path.name for path in Path("out/plots").iterdir()}
+    assert {"cubes.png", "cubes_powers.png", "cubes_map_all.png", "mean_flow_bars.png"} <= drawn
 assert main(["verify", "out"]) == 0
 assert main(["review", "out"]) == 0 and largest_moment("out") == cubes["moment"].max()
 assert main(["run", "run.yaml", "--output", "loud", "review.largest_moment=1e-3"]) == 0
@@ -68,6 +72,21 @@ def python(package: Path, code: str, *words: str) -> subprocess.CompletedProcess
     return subprocess.run(
         [sys.executable, "-c", code, *words], cwd=package.parent, capture_output=True, text=True
     )
+
+
+LOADED = """
+import sys
+from simulator.cli import main
+
+assert main(["run", sys.argv[1], "grid.shape=8,8,8", "time.max_steps=1", "--output", "out"]) == 0
+assert not {m for m in sys.modules if m.startswith(("matplotlib", "simulator.plugins", "cubes"))}
+"""
+
+
+def test_a_run_imports_no_part_that_its_file_does_not_name(package: Path):
+    example = Path(__file__).parents[1] / "configs/taylor_green.yaml"
+    done = python(package, LOADED, str(example))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from simulator import Simulation
 from simulator.config import run_config_class
 from simulator.files import replace_file
 from simulator.physics.models import State
-from simulator.show.style import WIDTH, draw, figure
+from simulator.plugins.pictures.style import WIDTH, draw, figure
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
@@ -26,8 +25,6 @@ from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file, replaced_folder
 from simulator.measure import KINDS, requested
-from simulator.measure.kind import SHOWN_FIRST
-from simulator.measure.render import RenderSettings
 from simulator.physics.models import State, StateMemory
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
@@ -177,12 +174,14 @@ def analyze_snapshots(
             raise UserError(f"--what: no kind of output {kind!r}; known: all, {', '.join(known)}")
     wanted = known if every else list(kinds or ())
     plain = Recomputed(path, overrides).config.output
-    added = [f"output.{k}={EVERY}" for k in wanted if getattr(plain, k) is None]
+    added = [f"output.{k}={EVERY}" for k in wanted if getattr(plain, k, None) is None]
     refused: list[str] = []
     if every:
         added, refused = _possible(path, overrides, added)
     left_out = [
-        k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None
+        k
+        for k in known
+        if kinds is not None and k not in wanted and getattr(plain, k, None) is not None
     ]
     recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
     folder = path / FOLDER
@@ -225,55 +224,3 @@ def _possible(
         except UserError as error:
             refused.append(str(error))
     return allowed, refused
-
-
-def rendered_pictures(
-    path: Path,
-    steps: Sequence[int] | None = None,
-    overrides: Sequence[str | Override] = (),
-    fields: Sequence[str] = (),
-) -> Iterator[tuple[str, float, dict[str, np.ndarray]]]:
-    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path`,
-    according to the run's `output.render` with the `overrides`. On process 0 yields `FIELD_STEP`,
-    the time, and by name the `image` (row, column, channel) and `colours/NAME` of each field, rows
-    of value, red, green, blue and absorption. `fields` replace the fields that `output.render`
-    names; a field named in both keeps its transfer function. Raises UserError if there is no such
-    snapshot, or if the model has no field to show."""
-    known = open_run(path).snapshots.steps
-    wanted = (
-        known
-        if steps is None
-        else tuple(known[-1] if step == -1 and known else step for step in steps)
-    )
-    for step in wanted:
-        if step not in known:
-            listed = ", ".join(map(str, known)) or "none"
-            raise UserError(f"--step: {path} has no snapshot of step {step}; there are: {listed}")
-    asked = Recomputed(path).config.output.render  # pyright: ignore[reportAttributeAccessIssue] - a registered kind
-    instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
-    recomputed = Recomputed(path, [*instead, *overrides])
-    simulation = recomputed.simulation
-    kind = measured_series(simulation)["render"]
-    draw = jax.jit(kind.compute)
-    for state in recomputed.states(wanted):
-        drawn = {name: np.asarray(values) for name, values in draw(state).items()}
-        if simulation.cluster.is_first:
-            yield f"{kind.attributes['field']}_{int(state.step):08d}", float(state.time), drawn
-
-
-def _showing(fields: Sequence[str], asked: RenderSettings | None) -> list[Override]:
-    """Overrides that replace the fields in `asked`, the run's settings of `output.render`, by
-    `fields`."""
-    if not fields:
-        return []
-    known: dict[str, Any] = {}
-    if asked is not None:
-        shown = (asked.field,) if asked.field else SHOWN_FIRST
-        known = asked.fields or dict.fromkeys(shown, asked.transfer)
-    functions = {name: known.get(name, "auto") for name in fields}
-    if len(functions) > 1:
-        new: dict[str, Any] = {"field": None, "transfer": None, "fields": functions}
-    else:
-        ((name, function),) = functions.items()
-        new = {"field": name, "transfer": function, "fields": None}
-    return [Override(("output", "render", key), value) for key, value in new.items()]

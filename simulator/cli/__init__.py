@@ -39,10 +39,6 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "look": {
         "status": "look",
-        "plot": "draw",
-        "movie": "draw",
-        "render": "draw",
-        "report": "draw",
         "analyze": "look",
         "verify": "look",
         "environment": "look",

@@ -118,8 +118,12 @@ def sweep_plot(args: argparse.Namespace) -> int:
 
     example: simulator sweep plot configs/sweep_viscosity.yaml --x model.viscosity --y max.dissipation --hue
     precision"""
-    from simulator.show.study import plot_sweep
+    import simulator
+    from simulator.errors import UserError
 
+    plot_sweep = getattr(simulator, "plot_sweep", None)
+    if plot_sweep is None:
+        raise UserError("simulator sweep plot: needs the plugin pictures, which is not installed")
     for path in plot_sweep(_opened(args.file), x=args.x, y=args.y, hue=args.hue):
         print(path)
     return 0
@@ -294,8 +298,7 @@ def baseline_command(args: argparse.Namespace) -> int:
 
     from simulator.errors import UserError
     from simulator.learn.baseline import comparison, floor_of, measure, parse_point, write_table
-    from simulator.show.baseline import error_against_cost
-    from simulator.show.style import draw
+    from simulator.show.baseline import draw, error_against_cost
     from simulator.study.table import as_text
     from simulator.words import short
 

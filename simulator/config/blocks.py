@@ -3,7 +3,7 @@ run's output."""
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
@@ -346,14 +346,17 @@ def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
     )
 
 
-_FURTHER = Registry[type[Settings]]("simulator.settings", {}, subclass_of(Settings))
+FURTHER = Registry[type[Settings]]("simulator.settings", {}, subclass_of(Settings))
 
 
-def with_blocks(settings: type[Block], file: str) -> type[Block]:
+def with_blocks(
+    settings: type[Block], file: str, words: Container[str] | None = None
+) -> type[Block]:
     """`settings`, of the file of a `run` or of a `study`, with the blocks that plugins add by the
-    name FILE.BLOCK. A block that the file does not have is None."""
+    name FILE.BLOCK, only those that are among `words` if these are given. A block that the file does
+    not have is None."""
     keys: dict[str, Any] = {}
-    for name, block in _FURTHER.items():
+    for name, block in (FURTHER if words is None else FURTHER.among(words)).items():
         of, _, key = name.partition(".")
         if of == file:
             keys[key] = block | None, Field(None, description=inspect.getdoc(block))

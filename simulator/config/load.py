@@ -180,9 +180,26 @@ def usable_stem(name: str) -> str:
 
 
 def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunConfig:
-    config = _checked(run_config_class(), data, context, places)
+    try:
+        config = _checked(run_config_class(_words_of(data)), data, context, places)
+    except UserError:  # said again with the names of all parts, which may have been misspelt
+        config = _checked(run_config_class(), data, context, places)
     config._places = places
     return config
+
+
+def _words_of(item: object) -> Iterator[str]:
+    """Every key and every text in the data of a configuration, among them the names of its parts."""
+    match item:
+        case str():
+            yield item
+        case BaseModel() | Mapping():
+            for key, value in dict(item).items():
+                yield str(key)
+                yield from _words_of(value)
+        case list() | tuple():
+            for value in item:
+                yield from _words_of(value)
 
 
 def _checked(

@@ -7,7 +7,7 @@ subclass that validates the parts' settings."""
 import math
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -30,6 +30,7 @@ from pydantic import (
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.blocks import (
     EXCLUSIVE,
+    FURTHER,
     USUAL_CFL,
     DeviceSettings,
     FftSettings,
@@ -42,7 +43,8 @@ from simulator.config.blocks import (
 )
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
-from simulator.measure import KINDS, requested
+from simulator.measure import KINDS, Kind, requested
+from simulator.registry import Registry
 from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
@@ -428,9 +430,14 @@ def check_fitting(config: RunConfig, model: "Equation") -> None:
         raise config.error(*misfit)
 
 
-def assemble(registries: Registries) -> type[RunConfig]:
+def assemble(
+    registries: Registries,
+    kinds: Mapping[str, Kind] = KINDS,
+    words: Container[str] | None = None,
+) -> type[RunConfig]:
     """The RunConfig whose `model`, `initial`, `forcing`, `terms` and `time` accept the parts in the
-    registries."""
+    registries, and `output` the `kinds` of series; with the blocks of plugins among `words`, or with
+    all."""
     particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
     terms: Any = tuple[cast(Any, (_choice(registries.terms), ...))]
     integrator = (
@@ -446,7 +453,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
 
     return create_model(
         "RunConfig",
-        __base__=with_blocks(RunConfig, "run"),
+        __base__=with_blocks(RunConfig, "run", words),
         __doc__=RunConfig.__doc__,
         __validators__=_Fitting(registries).validators(),
         model=(_choice(registries.models), ...),
@@ -455,11 +462,27 @@ def assemble(registries: Registries) -> type[RunConfig]:
         terms=(terms, ()),
         particles=(particles, ()),
         time=(time, ...),
-        output=(with_kinds(KINDS), ...),
+        output=(with_kinds(kinds), ...),
     )
 
 
+def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
+    """The RunConfig of all parts that are registered in this program; with `words`, without the
+    parts of packages whose names are not among the words: they are not even imported."""
+    registries = [part for part in (*registered(), KINDS, FURTHER) if isinstance(part, Registry)]
+    added = (name for part in registries for name in part.names if name not in part.own)
+    names = {name.rpartition(".")[2] for name in added}
+    return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
+
+
 @cache
-def run_config_class() -> type[RunConfig]:
-    """The RunConfig of all parts that are registered in this program."""
+def _of_all_parts() -> type[RunConfig]:
     return assemble(registered())
+
+
+@cache
+def _of_named_parts(words: frozenset[str]) -> type[RunConfig]:
+    def named(part: Any) -> Any:
+        return part.among(words) if isinstance(part, Registry) else part
+
+    return assemble(Registries(*map(named, registered())), KINDS.among(words), words)

@@ -53,7 +53,6 @@ KINDS = Registry[Kind](
         "statistics": "simulator.measure.statistics:Statistics",
         "field_statistics": "simulator.measure.statistics:FieldStatistics",
         "slices": "simulator.measure.slices:Slices",
-        "render": "simulator.measure.render:Render",
     },
     _admitted,
 )
@@ -62,7 +61,8 @@ KINDS = Registry[Kind](
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
     """The series that a run with the settings `output` writes: (file name, kind, settings of the
     series). The settings of a series are None if only snapshots add rows."""
-    for kind in KINDS.values():
+    names = (n for n in KINDS.names if n in KINDS.own or getattr(output, n, None) is not None)
+    for kind in map(KINDS.__getitem__, names):
         series = dict(kind.series(getattr(output, kind.name, None)))
         if kind.with_snapshots and not series and output.snapshots.index:
             series = {kind.name: None}

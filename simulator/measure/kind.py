@@ -188,8 +188,9 @@ class Kind:
     """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is due.
 
     A kind is a class in `simulator.measure.KINDS`, or a class or instance that an installed package
-    declares as an entry point of `simulator.outputs`. A module of another package is imported with
-    the names of all kinds; if it imports JAX in `measured` only, pictures are drawn without JAX."""
+    declares as an entry point of `simulator.outputs`. A kind of another package is imported if a
+    run's file has its key, so that it has neither a `default` nor rows `with_snapshots`; if its module
+    imports JAX in `measured` only, pictures are drawn without JAX."""
 
     name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
     description: ClassVar[str]  # One line for the reference of keys.
@@ -225,7 +226,7 @@ class Kind:
     def pictures(self, series: Any, labels: Any) -> Iterator[tuple[str, Callable[[], Any]]] | None:
         """Pictures of a `SeriesReader` that `curves` cannot describe, as (file name without its
         ending, function that builds a matplotlib Figure); None to use `curves`. For kinds of other
-        packages, whose modules may import `simulator.show`."""
+        packages, whose modules may import `simulator.plugins.pictures`."""
         return None
 
 

@@ -62,11 +62,7 @@ class Profiles(Kind):
         def compute(state: models.State) -> dict[str, jax.Array]:
             values = {name: density(state) for name, density in mass_densities.items()}
             place, peak = densest(layout, physical, values[main], transform.forward(values[main]))
-            away = [x - c for x, c in zip(physical.coordinates(), place, strict=True)]
-            away = [
-                a - length * jnp.rint(a / length) for a, length in zip(away, grid.box, strict=True)
-            ]
-            distance = jnp.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
+            distance = _distance(physical, place)
             # The first shell extends to the second edge; distant points and padding are in none.
             shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
             shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
@@ -93,6 +89,15 @@ class Profiles(Kind):
         }
         variables |= dict.fromkeys(scalars, ())
         return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
+
+
+def _distance(physical: PhysicalLayout, place: jax.Array) -> jax.Array:
+    """The distances (x, y, z) of the points from a place in the periodic box."""
+    away = [x - c for x, c in zip(physical.coordinates(), place, strict=True)]
+    x, y, z = (
+        a - length * jnp.rint(a / length) for a, length in zip(away, physical.grid.box, strict=True)
+    )
+    return jnp.sqrt(x**2 + y**2 + z**2)
 
 
 _NEWTON_STEPS = 3

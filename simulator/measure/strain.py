@@ -88,19 +88,12 @@ class Strain(Kind):
                 physical.constrain(values), physical.constrain(inside)
             )
             points = transform.grid.points
-            row = {
-                name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)
-            }
-            row["s_star"] = shape / (jnp.maximum(shape.sum(), 1) * 2 / bins)
-            densities = cosines / (jnp.maximum(cosines.sum(-1, keepdims=True), 1) / bins)
-            for j, name in enumerate(vectors):
-                row |= {f"{name}_{e}": densities[j, i] for i, e in enumerate(EIGENVALUES)}
-            means = sums / points
-            row["strain_rms"] = rms
-            row |= {f"{e}_mean": rms * means[i] for i, e in enumerate(EIGENVALUES)}
-            stretching = rms * lengths[0] ** 2
-            row |= {f"stretching_{e}": stretching * means[3 + i] for i, e in enumerate(EIGENVALUES)}
-            return row | {"strain_product": rms**3 * means[6]}
+            densities = _named("", rates / (points * 2 * reach / bins))
+            densities["s_star"] = shape / (jnp.maximum(shape.sum(), 1) * 2 / bins)
+            for name, counts in zip(vectors, cosines, strict=True):
+                number = jnp.maximum(counts.sum(-1, keepdims=True), 1)
+                densities |= _named(f"{name}_", counts / (number / bins))
+            return densities | _means(rms, lengths[0], sums / points)
 
         middles = (np.arange(bins) + 0.5) / bins
         coordinates = {
@@ -109,6 +102,18 @@ class Strain(Kind):
             "cosine": middles,
         }
         return Measured(coordinates, _variables(vectors), compute, {"vectors": vectors})
+
+
+def _named(prefix: str, values: jax.Array, suffix: str = "") -> dict[str, jax.Array]:
+    """The `values` of the three eigenvalues by name."""
+    return {f"{prefix}{e}{suffix}": value for e, value in zip(EIGENVALUES, values, strict=True)}
+
+
+def _means(rms: jax.Array, vorticity: jax.Array, means: jax.Array) -> dict[str, jax.Array]:
+    """The numbers of a row, from root mean squares and the means of `_counting`, of unit fields."""
+    row = {"strain_rms": rms, "strain_product": rms**3 * means[6]}
+    row |= _named("", rms * means[:3], "_mean")
+    return row | _named("stretching_", rms * vorticity**2 * means[3:6])
 
 
 def _directions(

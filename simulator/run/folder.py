@@ -231,14 +231,14 @@ class RunFolder:
     def recorded(self) -> Iterator[Path]:
         """The existing files that a run's ledger records; for a snapshot or checkpoint the
         manifest."""
-        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
+        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS.names)):
             if (path := self.path / name).is_file():
                 yield path
         for kind in SAVES:
             for folder in committed(self.path / kind):
                 if (path := folder / MANIFEST).is_file():
                     yield path
-        for name in ("inputs", *(f"{name}.parts" for name in KINDS)):
+        for name in ("inputs", *(f"{name}.parts" for name in KINDS.names)):
             if (folder := self.path / name).is_dir():
                 files = (p for p in folder.iterdir() if not p.name.startswith(TEMPORARY))
                 yield from sorted(p for p in files if p.is_file())
@@ -258,7 +258,7 @@ class RunFolder:
         ledger = read_ledger(self.path)
         recorded = (Path(name) for name in ledger.files) if ledger else ()
         series = {
-            *KINDS,
+            *KINDS.names,
             *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5"),
         }
         # The ledger is removed first, because `verify` would report the files removed below as

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from simulator.files import read_json, replace_file
 from simulator.learn.assimilation import HISTORY, RECORD, RESULT
-from simulator.show import page
-from simulator.show.lines import DrawnCurve, plotted
-from simulator.show.style import draw, figure
+from simulator.plugins.pictures import page
+from simulator.plugins.pictures.lines import DrawnCurve, plotted
+from simulator.plugins.pictures.style import draw, figure
 from simulator.words import duration
 
 

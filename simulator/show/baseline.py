@@ -7,7 +7,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from simulator.learn.baseline import Point, Trial
-from simulator.show.style import COLOURS, WIDTH
+from simulator.plugins.pictures.style import COLOURS, WIDTH, draw
+
+__all__ = ["draw", "error_against_cost"]
 
 _MARKS = "osD^vP"
 

@@ -12,9 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from simulator.archive.halo_catalogue import HaloCatalogue, catalogues
-from simulator.show.choice import Selection
-from simulator.show.lines import MOST_CURVES, DrawnCurve, Pictures, legend_beside, panels, plotted
-from simulator.show.style import Labels, note, powers_of_ten, sequence_colours
+from simulator.plugins.pictures.choice import Selection
+from simulator.plugins.pictures.lines import (
+    MOST_CURVES,
+    DrawnCurve,
+    Pictures,
+    legend_beside,
+    panels,
+    plotted,
+)
+from simulator.plugins.pictures.style import Labels, note, powers_of_ten, sequence_colours
 
 _FITS = {
     "press_schechter": ("Press &\nSchechter", ":"),

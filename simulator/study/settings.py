@@ -57,7 +57,7 @@ _entries = _filled(
 
 
 def _usable_name(name: str) -> str:
-    if usable_name(name) in own_names(KINDS):
+    if usable_name(name) in own_names(KINDS.names):
         raise ValueError(
             f"{shown(name)} is the name of a file of every run; give the sweep another name"
         )

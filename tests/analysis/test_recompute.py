@@ -1,5 +1,4 @@
-"""`analyze` and `render`: what a run has measured, again from its snapshots; every kind of series
-through a run."""
+"""`analyze`: what a run has measured, again from its snapshots; every kind of series through a run."""
 
 import shutil
 
@@ -8,15 +7,13 @@ import pytest
 from fault_support import everything
 from flow_support import flow
 from numpy.testing import assert_allclose, assert_array_equal
-from PIL import Image
-from run_support import simulate, write_case
+from run_support import drawn, simulate, write_case
 from tiers import slow
 
 from simulator import open_run
-from simulator.analysis.recompute import analyze_snapshots, rendered_pictures
+from simulator.analysis.recompute import analyze_snapshots
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
-from simulator.show import plot_run
 
 CASE = """\
 name: case
@@ -30,7 +27,6 @@ output:
   spectra: {every_steps: 1, axis: z}
   transfer: {every_steps: 1}
   histograms: {every_steps: 1, bins: 20}
-  render: {every_steps: 1, size: [40, 32]}
   snapshots: {every_steps: 2}
 """
 
@@ -58,7 +54,7 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
         if name != "budget_residual":  # of the last step, which a snapshot does not know
             expected = run.diagnostics[name][rows]
             assert_allclose(values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name)
-    assert_measured_again(finished, "spectra", "transfer", "histograms", "render")
+    assert_measured_again(finished, "spectra", "transfer", "histograms")
 
 
 def assert_measured_again(run, *kinds: str) -> None:
@@ -149,64 +145,6 @@ def test_an_analysis_that_does_not_end_leaves_the_earlier_one(finished, tmp_path
     assert (run / "analysis" / "transfer.h5").exists() and not [*run.glob(".tmp-*")]
 
 
-def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(finished, capsys):
-    assert main(["render", str(finished)]) == 0
-    (path,) = (finished / "plots").glob("render_*.png")
-    assert capsys.readouterr().out.strip() == str(path)
-    ((_, _, drawn),) = rendered_pictures(finished, [-1])  # without the time and the bar of colours
-    series = open_run(finished).series("render")
-    for name in series.variables:
-        assert_array_equal(drawn[name], series.at(-1)[name])
-    assert main(["render", str(finished), "--step", "1"]) == 2
-    assert "no snapshot of step 1" in capsys.readouterr().err
-    assert main(["render", str(finished), "--field", "velocity"]) == 2
-    assert "velocity is not a scalar" in capsys.readouterr().err
-    both = ["--field", "vorticity_magnitude", "--field", "dye"]
-    assert main(["render", str(finished), *both]) == 0
-    last = open_run(finished).snapshots.steps[-1]
-    path = finished / "plots" / f"render_vorticity_magnitude+dye_{last:08d}.png"
-    assert capsys.readouterr().out.strip() == str(path)
-    points = "output.render.fields={vorticity_magnitude: [[0, red, 0.0], [9, red, 0.1]], dye: auto}"
-    assert (
-        main(["render", str(finished), "output.render.field=null", points, "devices.count=4"]) == 0
-    )
-    assert main(["render", str(finished), "--field", "dye", "--field", "velocity"]) == 2
-    assert "output.render.fields: velocity is not a scalar" in capsys.readouterr().err
-
-
-def test_a_movie_of_the_volume_pictures(finished, capsys):
-    frames = finished / "m"
-    series = open_run(finished).series("render")
-    assert (
-        main(
-            [
-                "movie",
-                str(finished),
-                "--render",
-                "--output",
-                f"{frames}.gif",
-                "--frames",
-                str(frames),
-            ]
-        )
-        == 0
-    )
-    with Image.open(f"{frames}.gif") as movie:
-        assert movie.n_frames == len(series)
-    assert (
-        main(["plot", str(finished), "--what", "render"]) == 0
-    )  # a frame is a picture with its time and colours
-    (last,) = (finished / "plots").glob("render_*magnitude.png")
-    pixels = [
-        np.asarray(Image.open(p).convert("RGB"), int)
-        for p in (last, frames / f"frame_{len(series) - 1:05d}.png")
-    ]
-    assert abs(pixels[0] - pixels[1]).mean() < 2 < abs(pixels[0] - series.one("image", -1)).mean()
-    capsys.readouterr()
-    assert main(["movie", str(finished)]) == 0
-    assert "vorticity_magnitude_slice_z" in capsys.readouterr().out
-
-
 EVERY = {"every_steps": 2}
 
 
@@ -281,9 +219,8 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     for name, column in one.diagnostics.items():
         assert_array_equal(column, two.diagnostics[name], err_msg=name)
     assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
-    drawn = {path.name for path in plot_run(whole).files}
     names = "transfer_kinetic_energy structure_functions histogram_vorticity spectrum_directional_kinetic_energy"
-    assert drawn >= {f"{name}.png" for name in names.split()}
+    assert drawn(whole) >= {f"{name}.png" for name in names.split()}
 
 
 REMEMBERED = {

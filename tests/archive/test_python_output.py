@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from run_support import drawn
 
 from simulator import Simulation, open_run
 from simulator.cli import main
 from simulator.config import dump_config, load_config
 from simulator.errors import UserError
 from simulator.run.refusals import check_configuration
-from simulator.show import plot_run
 
 CODE = """
 import jax.numpy as jnp
@@ -87,8 +87,7 @@ def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path:
     assert json.loads(Path("out/inputs/inputs.json").read_text()).keys() == {
         str(tmp_path / "mine.py")
     }
-    drawn = {path.name for path in plot_run("out").files}
-    assert drawn >= {
+    assert drawn("out") >= {
         "helical.png",
         "helical_along_z.png",
         "squares_spectrum.png",

@@ -16,6 +16,7 @@ from fault_support import Harm, start
 from run_support import CASE, write_case
 from tiers import slow_but
 
+from simulator import cli
 from simulator.cli import main
 
 COMMANDS = {
@@ -34,7 +35,8 @@ COMMANDS = {
     "sweep run": ["sweep", "run", "sweep.yaml"],
     "sweep table": ["sweep", "table", "sweep.yaml", "--csv", "table.csv"],
 }
-"""The commands, in a folder with the finished run `run`."""
+"""The commands, in a folder with the finished run `run`; those of plugins only where they are."""
+COMMANDS = {name: words for name, words in COMMANDS.items() if words[0] in cli.COMMANDS}
 
 
 def read_only(place: Path) -> None:
@@ -146,7 +148,7 @@ def _each_command(arguments: list[str]) -> int:
     result = os.open(arguments[2], os.O_WRONLY)
     os.chdir(place)
     fault.harm(place)
-    for name in fault.codes:
+    for name in fault.codes.keys() & COMMANDS:
         said, err = os.pipe()
         os.dup2(os.open(fault.stdout or os.devnull, os.O_WRONLY), 1)
         os.dup2(err, 2)

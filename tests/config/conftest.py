@@ -100,7 +100,7 @@ def config_class(registries: Registries) -> Iterator[type[RunConfig]]:
     """The class of these parts, which files are read as in the module's tests."""
     made = assemble(registries)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simulator.config.load.run_config_class", lambda: made)
+        patch.setattr("simulator.config.load.run_config_class", lambda words=None: made)
         yield made
 
 

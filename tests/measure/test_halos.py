@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from fault_support import flip
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import call, write_case
+from run_support import call, drawn, write_case
 from scipy.sparse.csgraph import connected_components
 from scipy.special import erf
 
@@ -14,7 +14,6 @@ from simulator.archive.halo_catalogue import HaloCatalogue, catalogue_of, catalo
 from simulator.cli import main
 from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
 from simulator.physics.initial.soliton import radial_ground_state
-from simulator.show import plot_run
 
 CASE = """\
 name: case
@@ -192,7 +191,7 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
     assert main(["verify", str(found), "--quiet"]) == 0
     last = catalogues(found)[-1]
     assert len(last.columns["id"]) > 5 and {"fits", "mass_function"} <= last.tables.keys()
-    assert "mass_function_dark" in {path.stem for path in plot_run(found).files}
+    assert "mass_function_dark.png" in drawn(found)
     path = catalogue_of(found, "dark", last.step)
     whole = path.read_bytes()
     for at in np.linspace(0, 1, 12):

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from flow_support import flow
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import simulate, write_case
+from run_support import drawn, simulate, write_case
 
 from simulator import open_run
 from simulator.archive.series_recorder import recorders
 from simulator.measure.statistics import empty, results, taken_in
-from simulator.show.kinds.statistics import time_means, with_error
-from simulator.show.runs import plot_run
 
 
 @jax.jit
@@ -96,19 +94,12 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     variance = last["variance/spectrum/kinetic_energy"]
     assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
-    assert time_means(whole)["energy"] == (last["mean/energy"], last["error/energy"])
-    names = {path.name for path in plot_run(tmp_path / "run").files}
+    names = drawn(tmp_path / "run")
+    text = (tmp_path / "run/plots/statistics_means.csv").read_text()
+    assert f"energy,{float(last['mean/energy'])!r},{float(last['error/energy'])!r}\n" in text
     curves = {"statistics_spectrum.png", "statistics_flux.png"}
     means = {"statistics_means.txt", "statistics_means.csv"}
     assert {name for name in names if name.startswith("statistics")} == curves | means
-
-
-def test_an_error_has_two_digits():
-    shown = [
-        with_error(*pair)
-        for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))
-    ]
-    assert shown == ["0.1157 ± 0.0020", "(-5.789 ± 0.020) 1e-7", "38 ± 12", "2"]
 
 
 def simulation(folder, steps, cadence=1):

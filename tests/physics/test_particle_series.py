@@ -12,7 +12,7 @@ import pytest
 from gravity_cases import advanced, by_id, simulation, source
 from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from particle_cases import GRID, domain, random_positions, shared_out
-from run_support import simulate, write_case
+from run_support import drawn, simulate, write_case
 from storage_support import save
 from tiers import slow
 
@@ -25,7 +25,6 @@ from simulator.errors import RunFailure, UserError
 from simulator.measure.pair_correlation import pairs_between
 from simulator.physics.particles.migration import settled
 from simulator.physics.particles.population import Population
-from simulator.show import plot_run
 
 pytestmark = pytest.mark.spmd
 
@@ -215,7 +214,7 @@ def test_slices_hold_the_particles_next_to_them(run):
 
 @pytest.mark.long
 def test_every_series_of_particles_is_drawn(run, matter):
-    names = {path.stem for path in plot_run(run.path).files}
+    names = {name.removesuffix(".png") for name in drawn(run.path)}
     assert {
         "trajectories_tracers",
         "trajectories_drops",
@@ -223,7 +222,7 @@ def test_every_series_of_particles_is_drawn(run, matter):
         "acceleration_tracers",
     } <= names
     assert {"settling_velocity", "slices_speed"} <= names
-    names = {path.stem for path in plot_run(matter.path).files}
+    names = {name.removesuffix(".png") for name in drawn(matter.path)}
     assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names
     assert sorted(name for name in names if "density" in name) == [
         "slices_density",

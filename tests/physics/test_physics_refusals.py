@@ -543,11 +543,6 @@ REFUSED = [
     (PLANE, "output={helicity: {every: 1}}", "output.helicity: is zero in two dimensions"),
     (
         PLANE,
-        "output={render: {every: 1, field: vorticity}}",
-        "output.render: a plane has no volume; use slices",
-    ),
-    (
-        PLANE,
         "output={joint_histograms: {every: 1}}",
         "pairs: Q and R are invariants of gradients in three dimension",
     ),

@@ -166,7 +166,7 @@ def test_a_state_that_this_version_does_not_know_is_a_damaged_one(finished: Path
     run = Path(shutil.copytree(finished / "run", tmp_path / "run"))
     text = (run / "state.json").read_text()
     (run / "state.json").write_text(text.replace('"finished"', '"resting"'))
-    assert main(["status", str(run)]) == 0 and main(["report", str(run)]) == 0
+    assert main(["status", str(run)]) == 0
     assert main(["resume", str(run), "time.max_steps=6"]) == 0
     assert main(["verify", str(run), "--quiet"]) == 0
 

@@ -28,16 +28,6 @@ REFUSED = [
     ),
     (FLOW, GAS, "4: initial: gives no density"),
     (
-        "spectra: {",
-        "render: {every: 1, fields: {speed: [[0, red, 0.0], [-9, red, 0.1]]}}, spectra: {",
-        "7: output.render.fields.speed: the values 0, -9 do not rise",
-    ),
-    (
-        "spectra: {",
-        "render: {every: 1, field: speed, fields: {speed: auto}}, spectra: {",
-        "7: output.render.field: `fields` names the fields",
-    ),
-    (
         RANDOM,
         "{kind: jeans_wave}",
         "4: initial: kind: jeans_wave needs model.kind: self_gravitating_gas",

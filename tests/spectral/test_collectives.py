@@ -274,9 +274,8 @@ def outputs(*kinds: str) -> dict[str, str]:
     return {f"output.{kind}": "on" for kind in kinds}
 
 
-MEASURED = outputs(
-    "transfer", "structure_functions", "histograms", "strain", "render", "statistics"
-)
+_KINDS = ("transfer", "structure_functions", "histograms", "strain", "render", "statistics")
+MEASURED = outputs(*(kind for kind in _KINDS if kind in KINDS))
 RUNS: dict[str, dict[str, str]] = {
     "tracers": {"model": "navier_stokes", "species": "tracer", **outputs("pair_correlation")},
     "matter": {

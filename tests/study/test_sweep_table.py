@@ -16,10 +16,9 @@ from sweep_support import BASE
 
 from simulator.archive.run_state import RunState, write_state
 from simulator.archive.series_file import Table
-from simulator.cli import main
+from simulator.cli import COMMANDS, main
 from simulator.errors import UserError
 from simulator.plan import Step
-from simulator.show.study import plot_sweep
 from simulator.study import execution
 from simulator.study.planned import open_plan
 from simulator.study.study_status import MemberState, MemberStatus, begun, ended, status_of
@@ -187,11 +186,11 @@ def test_the_commands_of_login_nodes_start_no_device(half_done):
     lines += [
         "check base.yaml",
         "submit base.yaml --dry-run",
-        *(f"{name} {run}" for name in ("status", "plot", "verify")),
+        *(f"{name} {run}" for name in ("status", "plot", "verify") if name in COMMANDS),
     ]
     done = fresh(f"""
         from simulator.cli import main; import jax
-        codes = [main(line.split()) for line in {lines}]; assert codes == [0] * 9, codes
+        codes = [main(line.split()) for line in {lines}]; assert not any(codes), codes
         jax.config.update('jax_num_cpu_devices', 3)  # raises once devices have started
         assert len(jax.devices('cpu')) == 3
     """)
@@ -289,6 +288,7 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
 
 
 def test_pictures_of_what_there_is(half_done):
+    plot_sweep = pytest.importorskip("simulator.plugins.pictures.study").plot_sweep
     files = plot_sweep(half_done, y=["max.dissipation"])
     names = [
         "max_dissipation_against_model_viscosity",
@@ -319,6 +319,7 @@ def test_pictures_of_what_there_is(half_done):
     ],
 )
 def test_pictures_that_cannot_be_drawn(study, options, message: str):
+    plot_sweep = pytest.importorskip("simulator.plugins.pictures.study").plot_sweep
     with pytest.raises(UserError) as caught:
         plot_sweep(study(STUDY), **options)
     assert message in str(caught.value)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from equation_support import EQUATIONS, simulation, stepped, with_values
 from numpy.testing import assert_allclose
+from run_support import drawn
 from tiers import slow_but
 
 from simulator.cli import main
@@ -36,8 +37,8 @@ def test_every_example_is_a_run(name: str, monkeypatch, tmp_path):
         overrides += [f"initial.fields.{field}.peak=0.2" for field in PEAKS[name]]
     overrides += ["initial.fields.concentration.peak=2"] if name == "cahn_hilliard" else []
     assert main(["run", str(config), *overrides]) == 0
-    assert main(["plot", f"outputs/{name}"]) == 0
     assert len((EQUATIONS / f"{name}.py").read_text().splitlines()) <= (30 if name in SHORT else 67)
+    assert drawn(f"outputs/{name}")
 
 
 def reaction(lap, u, v):

@@ -1,0 +1,102 @@
+"""Means over time, with their standard errors."""
+
+import math
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from simulator.archive.series_file import SeriesReader
+from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
+from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted
+from simulator.plugins.pictures.series_pictures import Diagnostics, endings
+from simulator.plugins.pictures.style import PLAIN, Labels, as_words, in_words, spectrum_of
+
+
+def statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
+    spectra = endings("mean/spectrum/", series)
+    powers = [f"spectrum/{name}" for name in spectra if name.endswith("_power")]
+    energies = [f"spectrum/{name}" for name in spectra if not name.endswith("_power")]
+    fluxes = [f"flux/{name}" for name in endings("mean/flux/", series)]
+    for stem, names, words, log in (
+        ("spectrum", energies, "energy spectrum $E(k)$", "xy"),
+        ("power", powers, "power spectrum $P(k)$", "xy"),
+        ("flux", fluxes, r"flux $\Pi(k)$", "x"),
+    ):
+        if names:
+            yield f"statistics_{stem}", partial(mean_curves, series, labels, names, words, log)
+
+
+def no_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
+    """The means are fields of snapshots; the series only counts its samples."""
+    yield from ()
+
+
+def samples_of(series: SeriesReader) -> str:
+    """The number of samples, and whether they are too few for errors."""
+    errors = [error for _, error in time_means(series).values()]
+    remark = "" if any(map(math.isfinite, errors)) else " (too few for errors)"
+    return f"{int(series.one('samples', -1))} samples{remark}"
+
+
+def _averaged(series: SeriesReader, labels: Labels) -> str:
+    first = float(series.attributes["from"])
+    return f"{samples_of(series)} from {labels.moment(first)} to {labels.moment(series.time[-1])}"
+
+
+def time_means(series: SeriesReader) -> dict[str, tuple[float, float]]:
+    """Mean and standard error of every number at the last row, without those that are always 0, and
+    without the only part of a sum, such as the kinetic energy of a fluid without other energy."""
+    means = {}
+    for name in endings("mean/", series):
+        if not series.variables[f"mean/{name}"]:
+            mean = float(series.one(f"mean/{name}", -1))
+            error = float(series.one(f"error/{name}", -1))
+            if mean or error > 0:
+                means[name] = mean, error
+    sums = {name: pair for name, pair in means.items() if name in ("energy", "dissipation")}
+    totals = {mean for mean, _ in sums.values()}
+    return sums | {name: pair for name, pair in means.items() if pair[0] not in totals}
+
+
+def with_error(mean: float, error: float) -> str:
+    """`0.1234 ± 0.0056`, `(1.234 ± 0.056) 1e-7`: the error to two digits; without an error, the
+    mean to five."""
+    if not (math.isfinite(mean) and 0 < error < math.inf):
+        return f"{mean:.5g}"
+    power = math.floor(math.log10(max(abs(mean), error)))
+    power = 0 if -4 <= power <= 4 else power
+    decimals = max(0, 1 - math.floor(math.log10(error)) + power)
+    both = f"{mean / 10.0**power:.{decimals}f} ± {error / 10.0**power:.{decimals}f}"
+    return f"({both}) 1e{power}" if power else both
+
+
+def tables_of_means(series: SeriesReader) -> dict[str, str]:
+    """The means of a run as a table to read, and as CSV for programs, by the ending of the file."""
+    text = [f"{'mean +- standard error':>30}  {_averaged(series, PLAIN).replace('$', '')}"]
+    csv = ["name,mean,error"]
+    for name, (mean, error) in time_means(series).items():
+        text.append(f"{with_error(mean, error).replace('±', '+-'):>30}  {in_words(name)}")
+        csv.append(f"{name},{mean!r},{error!r}")
+    return {".txt": "\n".join(text) + "\n", ".csv": "\n".join(csv) + "\n"}
+
+
+def mean_curves(
+    series: SeriesReader, labels: Labels, names: list[str], words: str, log: str
+) -> Figure:
+    """Mean spectra or fluxes with bands of a standard error."""
+    k = shell_wavenumbers(series)
+    each = []
+    for name in names:
+        mean = np.asarray(series.one(f"mean/{name}", -1))
+        error = np.nan_to_num(series.one(f"error/{name}", -1))
+        label = as_words(name.partition("/")[2]) if len(names) > 1 else None
+        each.append(DrawnCurve(k, mean, label, error=error))
+    if len(names) == 1:
+        kind, _, name = names[0].partition("/")
+        words = spectrum_of(name) if kind == "spectrum" else f"{words} of {as_words(name)}"
+    x = labels.axis(r"wavenumber $k$", "wavenumber")
+    result, axes, _ = plotted(each, x, words, log, title=_averaged(series, labels))
+    if "y" not in log:
+        level(axes)
+    return result
