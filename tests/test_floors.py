@@ -19,6 +19,7 @@ DEFERRED = {
     "show.style": "only runs in an expanding box need the background",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
+    "plugins": "each command loads what it needs, and pictures only if their plugin is there",
     "archive.snapshot_index": "GADGET files need the background, which imports JAX",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""

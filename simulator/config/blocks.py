@@ -245,7 +245,7 @@ class ProcessSettings(Settings):
     sync: bool = True
     """Make each file durable as it is written. false does so at checkpoints and at the end only,
     which is faster for many small files; after a power failure the run continues from its last
-    checkpoint. By default false for `dataset`."""
+    checkpoint."""
 
 
 class SnapshotSettings(Cadence):
@@ -261,8 +261,7 @@ class SnapshotSettings(Cadence):
     """Precision of the numbers in the files; by default the precision of the run."""
     index: bool = True
     """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of
-    slices.h5 with each; by default not in the runs of a study with `dataset`. `output.gadget` needs
-    them."""
+    slices.h5 with each. `output.gadget` needs them."""
 
 
 class GadgetSettings(Settings):
@@ -334,12 +333,17 @@ def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
 _FURTHER = Registry[type[Settings]]("simulator.settings", {}, subclass_of(Settings))
 
 
+def further_blocks(file: str) -> dict[str, type[Settings]]:
+    """The blocks that plugins add to the file of a `run` or of a `study`, by key."""
+    places = {name.partition(".")[::2]: block for name, block in _FURTHER.items()}
+    return {key: block for (of, key), block in places.items() if of == file}
+
+
 def with_blocks(settings: type[Block], file: str) -> type[Block]:
     """`settings`, of the file of a `run` or of a `study`, with the blocks that plugins add by the
     name FILE.BLOCK. A block that the file does not have is None."""
-    keys: dict[str, Any] = {}
-    for name, block in _FURTHER.items():
-        of, _, key = name.partition(".")
-        if of == file:
-            keys[key] = block | None, Field(None, description=inspect.getdoc(block))
+    keys: dict[str, Any] = {
+        key: (block | None, Field(None, description=inspect.getdoc(block)))
+        for key, block in further_blocks(file).items()
+    }
     return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **keys)

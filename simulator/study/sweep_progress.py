@@ -23,9 +23,10 @@ def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
     wanted += [["table"]] if MemberState.DONE in stages else []
     commands = [typed_sweep(command, sweep, *options) for command, *options in wanted]
     if stages == {MemberState.DONE}:
-        asked = "dataset" in sweep.settings.model_fields_set
-        pending = asked and not (sweep.folder / "dataset").exists()
-        others = ("report", "dataset") if pending else ("report",)
+        others = ["report"]
+        for key, block in sweep.blocks.items():
+            if getattr(sweep.settings, key) is not None:
+                others += block.following(sweep)
         commands += [shlex.join([*typed(), name, str(short(sweep.file))]) for name in others]
     return commands
 

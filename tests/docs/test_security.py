@@ -11,7 +11,7 @@ from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.config import json_schema
 from simulator.config.reference import reference_keys
-from simulator.learn.assimilation import AssimilationSettings
+from simulator.plugins.assimilation.assimilation import AssimilationSettings
 from simulator.study.settings import study_settings
 
 PAGE = Path(__file__).parents[2] / ".github" / "SECURITY.md"

@@ -12,7 +12,7 @@ from tiers import slow
 from simulator import Simulation
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.learn.observations import (
+from simulator.plugins.assimilation.observations import (
     FunctionSettings,
     ObservationSettings,
     Observed,

@@ -34,13 +34,21 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import dump_yaml, path_of
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
-from simulator.learn.background import BackgroundSettings, background, uncertain_fields
-from simulator.learn.kalman import Filter
-from simulator.learn.observations import ObservationSettings, Observed, read_observations
-from simulator.learn.search import At, Search
-from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
+from simulator.plugins.assimilation.background import (
+    BackgroundSettings,
+    background,
+    uncertain_fields,
+)
+from simulator.plugins.assimilation.kalman import Filter
+from simulator.plugins.assimilation.observations import (
+    ObservationSettings,
+    Observed,
+    read_observations,
+)
+from simulator.plugins.assimilation.search import At, Search
+from simulator.plugins.assimilation.variational import Variational
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.refusals import check_configuration

@@ -14,10 +14,10 @@ from tiers import slow
 from simulator import Simulation
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.learn.background import BackgroundSettings, background
-from simulator.learn.kalman import Filter, _moments
-from simulator.learn.observations import ObservationSettings, read_observations
-from simulator.learn.variational import Variational
+from simulator.plugins.assimilation.background import BackgroundSettings, background
+from simulator.plugins.assimilation.kalman import Filter, _moments
+from simulator.plugins.assimilation.observations import ObservationSettings, read_observations
+from simulator.plugins.assimilation.variational import Variational
 
 
 def search(folder: Path, method: Any, **own: Any) -> Any:

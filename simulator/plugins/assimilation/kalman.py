@@ -23,10 +23,10 @@ import numpy as np
 from jax import lax
 
 from simulator.errors import RunFailure
-from simulator.learn.background import Prior
-from simulator.learn.observations import Data, Observed
-from simulator.learn.search import Search
 from simulator.physics.models import Fields, State
+from simulator.plugins.assimilation.background import Prior
+from simulator.plugins.assimilation.observations import Data, Observed
+from simulator.plugins.assimilation.search import Search
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.random import Stream

@@ -17,9 +17,9 @@ from simulator.archive.series_file import read_columns
 from simulator.cli import main
 from simulator.config import read_yaml
 from simulator.errors import UserError
-from simulator.learn.baseline import Point, Trial, comparison, floor_of, measure
-from simulator.learn.certificate import resolution_of
-from simulator.learn.solver import Starts, distance, resampled
+from simulator.plugins.datasets.baseline import Point, Trial, comparison, floor_of, measure
+from simulator.plugins.datasets.certificate import resolution_of
+from simulator.plugins.datasets.other_grid import Starts, distance, resampled
 from simulator.study.batch import groups
 from simulator.study.sweep import Sweep, open_sweep
 

@@ -20,12 +20,16 @@ from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.learn.assimilation import Assimilating, open_assimilation
-from simulator.learn.background import BackgroundSettings, background
-from simulator.learn.kalman import Filter, _moments
-from simulator.learn.observations import FunctionSettings, ObservationSettings, read_observations
-from simulator.learn.variational import Variational
 from simulator.physics.initial.random import RandomSettings, shape_of, solenoidal
+from simulator.plugins.assimilation.assimilation import Assimilating, open_assimilation
+from simulator.plugins.assimilation.background import BackgroundSettings, background
+from simulator.plugins.assimilation.kalman import Filter, _moments
+from simulator.plugins.assimilation.observations import (
+    FunctionSettings,
+    ObservationSettings,
+    read_observations,
+)
+from simulator.plugins.assimilation.variational import Variational
 from simulator.run.log import RunLog
 from simulator.simulation.placement import connect
 from simulator.spectral.random import Stream

@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 
-from simulator.learn.background import Prior, freedom
-from simulator.learn.observations import Data, Observed
 from simulator.physics.models import Fields, State
+from simulator.plugins.assimilation.background import Prior, freedom
+from simulator.plugins.assimilation.observations import Data, Observed
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.layout import Layout
 

@@ -22,7 +22,12 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import did_you_mean
-from simulator.learn.observation_files import (
+from simulator.measure.kind import AXES
+from simulator.measure.probes import values_at, values_at_points
+from simulator.measure.python_series import FieldView
+from simulator.physics.models import State, outputs
+from simulator.physics.user_function import UserFunction
+from simulator.plugins.assimilation.observation_files import (
     RESERVED,
     Arrays,
     Expected,
@@ -30,11 +35,6 @@ from simulator.learn.observation_files import (
     checked,
     read_arrays,
 )
-from simulator.measure.kind import AXES
-from simulator.measure.probes import values_at, values_at_points
-from simulator.measure.python_series import FieldView
-from simulator.physics.models import State, outputs
-from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Positive, PythonFile, Settings
 from simulator.simulation.simulation import Simulation
 

@@ -24,8 +24,8 @@ from simulator.archive.snapshot_reader import StoredField
 from simulator.cli import main
 from simulator.config import read_yaml
 from simulator.errors import UserError
-from simulator.learn import dataset
-from simulator.learn.stream import stream
+from simulator.plugins.datasets import dataset
+from simulator.plugins.datasets.stream import stream
 from simulator.study.ensemble import Ensemble
 from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep, open_sweep
@@ -91,7 +91,7 @@ def test_files_are_written_while_other_runs_go_on(computed: Sweep, monkeypatch):
     sweep = computed
     whole = contents(written(sweep))
     shutil.rmtree(sweep.folder / "dataset")
-    going = sweep.split["test"][0].folder
+    going = sweep.parts["test"][0].folder
     going.rename(going.with_name("later"))
     monkeypatch.setattr(dataset, "_LOOK", 0.01)
     with dataset.DatasetWriter(sweep) as writer:
@@ -340,7 +340,7 @@ def test_the_reader_of_the_well(computed: Sweep, monkeypatch):
     )
     assert main(["dataset", "study.yaml"]) == 0
     folder = str(computed.folder / "dataset")
-    for split, runs in computed.split.items():
+    for split, runs in computed.parts.items():
         read = data.WellDataset(
             path=folder, well_split_name=split, n_steps_input=1, n_steps_output=1
         )
