@@ -9,7 +9,8 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | `simulator.models`, `.initials`, `.forcings`, `.terms` | a class with `Settings` | its `kind` |
 | `simulator.integrators` | an integrator | the value of `time.integrator` |
 | `simulator.outputs` | a `simulator.measure.Kind` | the key `output.NAME` |
-| `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of that file |
+| `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of the file |
+| the same | a `simulator.config.load.FileSettings` | `file.NAME`, a kind of file |
 | `simulator.commands` | a `simulator.cli.parser.Command` | `simulator NAME` |
 | `simulator.names` | any object | `from simulator import NAME` |
 
@@ -117,23 +118,27 @@ class Registry(Mapping[str, Part]):
 
     @cached_property
     def _usable(self) -> tuple[str, ...]:
-        names = list(self.own)
-        for name in self._declared:
-            try:
-                self[name]
-            except _Unloadable as error:
-                _warn(f"{error.plugin}; its parts are left out, repair it or uninstall it")
-            except UserError as error:
-                _warn(str(error))
-            else:
-                names.append(name)
-        return tuple(names)
+        return (*self.own, *filter(self._is_usable, self._declared))
+
+    def _is_usable(self, name: str) -> bool:
+        try:
+            self[name]
+        except _Unloadable as error:
+            _warn(f"{error.plugin}; its parts are left out, repair it or uninstall it")
+        except UserError as error:
+            _warn(str(error))
+        return name in self._admitted
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._usable)
 
     def __len__(self) -> int:
         return len(self._usable)
+
+    def beginning_with(self, start: str) -> dict[str, Part]:
+        """The parts whose names begin with `start`, by the rest of the name; no other is loaded."""
+        names = [name for name in (*self.own, *self._declared) if name.startswith(start)]
+        return {name.removeprefix(start): self[name] for name in filter(self._is_usable, names)}
 
 
 def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:

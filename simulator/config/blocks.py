@@ -330,20 +330,15 @@ def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
     )
 
 
-_FURTHER = Registry[type[Settings]]("simulator.settings", {}, subclass_of(Settings))
-
-
-def further_blocks(file: str) -> dict[str, type[Settings]]:
-    """The blocks that plugins add to the file of a `run` or of a `study`, by key."""
-    places = {name.partition(".")[::2]: block for name, block in _FURTHER.items()}
-    return {key: block for (of, key), block in places.items() if of == file}
+FURTHER = Registry[type[Settings]]("simulator.settings", {}, subclass_of(Settings))
 
 
 def with_blocks(settings: type[Block], file: str) -> type[Block]:
     """`settings`, of the file of a `run` or of a `study`, with the blocks that plugins add by the
     name FILE.BLOCK. A block that the file does not have is None."""
-    keys: dict[str, Any] = {
-        key: (block | None, Field(None, description=inspect.getdoc(block)))
-        for key, block in further_blocks(file).items()
-    }
+    keys: dict[str, Any] = {}
+    for name, block in FURTHER.items():
+        of, _, key = name.partition(".")
+        if of == file:
+            keys[key] = block | None, Field(None, description=inspect.getdoc(block))
     return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **keys)

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.blocks import with_blocks
+from simulator.config.load import SWEEP, FileSettings
 from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
 from simulator.measure import KINDS
@@ -150,8 +151,10 @@ class SweepSlurmSettings(SlurmSettings):
     """Largest number of runs that Slurm runs at a time."""
 
 
-class SweepSettings(Settings):
+class SweepSettings(FileSettings):
     """A parameter study: a base configuration and the keys that vary."""
+
+    file_kind = SWEEP
 
     base: InputPath
     """The base configuration, relative to this file."""

@@ -25,7 +25,7 @@ from simulator.config import (
     load_config,
     read_settings,
 )
-from simulator.config.blocks import further_blocks
+from simulator.config.blocks import FURTHER
 from simulator.config.compare import Programs, leaves, zero_or_number
 from simulator.config.load import ConfigFile, ConfigTexts, as_mapping, usable_stem
 from simulator.config.overrides import Override
@@ -217,7 +217,7 @@ def _blocks(
     settings: SweepSettings,
 ) -> Iterator[tuple[str, type[StudyBlock], StudyBlock | None]]:
     """The key and the class of each block of a plugin, and the block; None if the file lacks it."""
-    for key, kind in further_blocks("study").items():
+    for key, kind in FURTHER.beginning_with("study.").items():
         if issubclass(kind, StudyBlock):
             yield key, kind, getattr(settings, key)
 
@@ -228,9 +228,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     Reads the file and its base, starts no device, writes nothing. Raises UserError with one line
     for each mistake in the file and in the configurations of its runs; `Sweep.check` finds mistakes
     in their input files."""
-    settings, places = read_settings(
-        path, study_settings(), "sweep", {"name": usable_stem(os.fspath(path))}
-    )
+    settings, places = read_settings(path, study_settings(), {"name": usable_stem(os.fspath(path))})
     assignments = expand_blocks(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
 
 from simulator.errors import did_you_mean
 from simulator.measure.kind import AXES
@@ -35,29 +34,11 @@ from simulator.plugins.assimilation.observation_files import (
     checked,
     read_arrays,
 )
-from simulator.settings import InputPath, Positive, PythonFile, Settings
+from simulator.plugins.assimilation.settings import FunctionSettings, ObservationSettings
 from simulator.simulation.simulation import Simulation
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
-
-
-class FunctionSettings(Settings):
-    path: PythonFile
-    """A Python file."""
-    function: str = "observe"
-    """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on
-    the grid."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
-
-
-class ObservationSettings(Settings):
-    table: InputPath
-    """CSV, npz or HDF5."""
-    error: Positive | None = None
-    """Standard deviation of every value; by default the table's `error`."""
-    python: FunctionSettings | None = None
-    """The function of the state whose values the table holds."""
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,15 @@ from simulator.config import load_config
 from simulator.errors import UserError
 from simulator.physics.initial.random import RandomSettings, shape_of, solenoidal
 from simulator.plugins.assimilation.assimilation import Assimilating, open_assimilation
-from simulator.plugins.assimilation.background import BackgroundSettings, background
+from simulator.plugins.assimilation.background import background
 from simulator.plugins.assimilation.kalman import Filter, _moments
 from simulator.plugins.assimilation.observations import (
+    read_observations,
+)
+from simulator.plugins.assimilation.settings import (
+    BackgroundSettings,
     FunctionSettings,
     ObservationSettings,
-    read_observations,
 )
 from simulator.plugins.assimilation.variational import Variational
 from simulator.run.log import RunLog
@@ -388,6 +391,11 @@ def test_bad_observations_are_refused_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{case / 'bad.yaml'}:2: observations.0.table: ") and words in line
     assert not (tmp_path / "out").exists()
+
+
+def test_its_file_is_not_taken_for_a_run(case: Path, capsys):
+    assert main(["check", str(case / "task.yaml")]) == 2
+    assert "task.yaml:2: this is an assimilation: simulator assimilate" in capsys.readouterr().err
 
 
 PARTICLES = "particles: [{name: drops, kind: tracer, count: 8}]\n"

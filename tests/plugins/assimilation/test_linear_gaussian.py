@@ -14,9 +14,10 @@ from tiers import slow
 from simulator import Simulation
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.plugins.assimilation.background import BackgroundSettings, background
+from simulator.plugins.assimilation.background import background
 from simulator.plugins.assimilation.kalman import Filter, _moments
-from simulator.plugins.assimilation.observations import ObservationSettings, read_observations
+from simulator.plugins.assimilation.observations import read_observations
+from simulator.plugins.assimilation.settings import BackgroundSettings, ObservationSettings
 from simulator.plugins.assimilation.variational import Variational
 
 

@@ -13,11 +13,10 @@ from simulator import Simulation
 from simulator.config import load_config
 from simulator.errors import UserError
 from simulator.plugins.assimilation.observations import (
-    FunctionSettings,
-    ObservationSettings,
     Observed,
     read_observations,
 )
+from simulator.plugins.assimilation.settings import FunctionSettings, ObservationSettings
 
 FLOW = """
 model: {kind: navier_stokes, viscosity: 0.02}

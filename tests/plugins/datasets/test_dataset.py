@@ -27,8 +27,9 @@ from simulator.errors import UserError
 from simulator.plugins.datasets import dataset
 from simulator.plugins.datasets.stream import stream
 from simulator.study.ensemble import Ensemble
-from simulator.study.study_status import statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, statuses_of
 from simulator.study.sweep import Sweep, open_sweep
+from simulator.study.sweep_progress import next_commands
 
 MODEL = "{kind: boussinesq, viscosity: 0.01, diffusivity: 0.01, stratification: 1}"
 BASE = base_of((8, 12), MODEL)
@@ -324,6 +325,18 @@ def test_a_stream_has_the_values_of_the_snapshots(
             found = np.concatenate([part[name] for part in streamed])
             assert_allclose(found, stored(snapshots, name)[order], rtol=0, atol=1e-12)
     assert_allclose(parts[0].time, [0, 0.1, 0.2])
+
+
+def test_a_data_set_is_proposed_until_it_is_there(study):
+    """Only where the file describes it."""
+
+    def proposed(text: str) -> bool:
+        commands = next_commands(study(text, BASE), [MemberStatus(MemberState.DONE)])
+        return any(command.endswith("simulator dataset study.yaml") for command in commands)
+
+    assert proposed(STUDY) and not proposed(STUDY.partition("dataset:")[0])
+    Path("out/study/dataset").mkdir(parents=True)
+    assert not proposed(STUDY)
 
 
 def test_an_unfinished_sweep_is_no_array(study):
