@@ -330,13 +330,15 @@ def test_a_stream_has_the_values_of_the_snapshots(
 def test_a_data_set_is_proposed_until_it_is_there(study):
     """Only where the file describes it."""
 
-    def proposed(text: str) -> bool:
-        commands = next_commands(study(text, BASE), [MemberStatus(MemberState.DONE)])
+    def proposed(sweep: Sweep) -> bool:
+        commands = next_commands(sweep, [MemberStatus(MemberState.DONE)])
         return any(command.endswith("simulator dataset study.yaml") for command in commands)
 
-    assert proposed(STUDY) and not proposed(STUDY.partition("dataset:")[0])
-    Path("out/study/dataset").mkdir(parents=True)
-    assert not proposed(STUDY)
+    assert not proposed(study(STUDY.partition("dataset:")[0], BASE))
+    described = study(STUDY, BASE)
+    assert proposed(described)
+    (described.folder / "dataset").mkdir(parents=True)
+    assert not proposed(described)
 
 
 def test_an_unfinished_sweep_is_no_array(study):
