@@ -27,7 +27,7 @@ from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned_lines, brief
 
-# Of a whole run: seconds over all its starts, and number of steps.
+# Quantities of a whole run: the seconds of all its starts, and its number of steps.
 SCALARS = ("wall_time", "steps")
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8

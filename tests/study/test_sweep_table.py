@@ -166,7 +166,7 @@ CHOSEN = {
 
 @pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
 def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]):
-    """Of a failed, an interrupted and a waiting one after one that is done."""
+    """The runs are done, failed, interrupted and waiting."""
     chosen: list[int] = []
 
     def run_all(sweep, work, **how) -> int:

@@ -119,18 +119,15 @@ class Assimilating:
     def run(self, overwrite: bool = False) -> int:
         """The exit code: 0 done, 3 stopped early. Raises UserError before anything is written."""
         settings = self.settings
-        config = self.task.config
         if self.cluster.together(lambda: self._is_finished(overwrite)):
             self.log.say(f"finished already: {short(self.folder)}")
             return 0
         simulation = Simulation(
-            config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say
+            self.task.config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say
         )
-        dt = float(config.time.dt or 0)
         observed = read_observations(
             settings.observations,
             simulation,
-            dt,
             lambda key, text: self.task.error(f"observations.{key}", text),
         )
         with self.task.blaming("background"):
@@ -138,7 +135,7 @@ class Assimilating:
         options: dict[str, Any] = {
             key: getattr(settings, key) for key in KEYS_OF_METHOD[settings.method]
         }
-        search = _METHODS[settings.method](simulation, observed, prior, dt, **options)
+        search = _METHODS[settings.method](observed, prior, **options)
         with self._owned(overwrite):
             self._writer = Writer(self.cluster)
             with contextlib.closing(self._writer):

@@ -72,7 +72,6 @@ Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind o
 def read_observations(
     settings: Sequence[ObservationSettings],
     simulation: Simulation,
-    dt: float,
     refused: Callable[[str, str], Exception],
 ) -> list[Observed]:
     """The observations. `refused(key, message)` makes the error about a key relative to the list,
@@ -81,15 +80,13 @@ def read_observations(
     observed = []
     for number, entry in enumerate(settings):
         try:
-            observed.append(_observed(entry, read_arrays(entry.table), simulation, dt))
+            observed.append(_observed(entry, read_arrays(entry.table), simulation))
         except ValueError as error:
             raise refused(f"{number}.table", f"{entry.table}: {error}") from None
     return observed
 
 
-def _observed(
-    settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float
-) -> Observed:
+def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulation) -> Observed:
     if settings.python is not None:
         table = _by_function(settings.python, arrays, simulation)
     elif "k" in arrays:
@@ -98,7 +95,7 @@ def _observed(
         table = _at_points(arrays, simulation)
     arrays = table.arrays
     values = table.values
-    steps = _steps(arrays["time"], simulation, dt)
+    steps = _steps(arrays["time"], simulation)
     if settings.error is None and "error" not in arrays:
         raise ValueError("has no `error`; give the key error, the standard deviation of the values")
     error = np.asarray(arrays["error"] if settings.error is None else settings.error)
@@ -124,7 +121,14 @@ def _observed(
     )
 
 
-def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
+def step_length(simulation: Simulation) -> float:
+    """The fixed time step of the run, which every assimilation has."""
+    assert simulation.config.time.dt is not None
+    return simulation.config.time.dt
+
+
+def _steps(times: np.ndarray, simulation: Simulation) -> np.ndarray:
+    dt = step_length(simulation)
     first = simulation.first_time
     last = simulation.config.time.stop
     if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt)]):

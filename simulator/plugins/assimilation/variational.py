@@ -61,16 +61,14 @@ class Variational(Search[Iterate]):
 
     def __init__(
         self,
-        simulation: Simulation,
         observed: Sequence[Observed],
         background: Prior,
-        dt: float,
         windows: int = 4,
         iterations: int = 30,
         tolerance: float = 2e-3,
         hessian_products: int = 200,
     ):
-        super().__init__(simulation, observed, background, dt)
+        super().__init__(observed, background)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
         self._ends = self.windows(windows)
         self._most = iterations

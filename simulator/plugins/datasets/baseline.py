@@ -61,7 +61,7 @@ class Trial:
     error: float
     seconds: float
     steps: float
-    best: bool = False  # Of its grid.
+    best: bool = False  # Whether it is the best of its grid.
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class DatasetWriter:
         self._folder = sweep.folder / FOLDER
         self._files = divided(sweep)
         self._times = frame_times(sweep)
-        self._statistics: dict[str, _Statistics] = {}  # Of every file that is there.
+        self._statistics: dict[str, _Statistics] = {}  # By file, for every file that is there.
         self._damaged: list[str] = []  # Lines about the files that are made again.
         self._over = threading.Event()
         self._lock: RunLock | None = None

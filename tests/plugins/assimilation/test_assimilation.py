@@ -84,9 +84,9 @@ def opened(file: Path, *overrides: str) -> Simulation:
 
 def search(case: Path, simulation: Simulation, method: Any = Variational, **own: Any) -> Any:
     settings = [ObservationSettings(table=case / "table.npz", error=0.01)]
-    observed = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
+    observed = read_observations(settings, simulation, lambda key, text: UserError(text))
     prior = background(BackgroundSettings(spectrum={"velocity": case / "e.txt"}), simulation)
-    return method(simulation, observed, prior, 0.05, **own)
+    return method(observed, prior, **own)
 
 
 @pytest.mark.long
@@ -163,7 +163,7 @@ def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
     simulation = Simulation(load_config(tmp_path / "flow.yaml", overrides), report=lambda _: None)
     prior = background(BackgroundSettings(spectrum={"velocity": tmp_path / "e.txt"}), simulation)
     observed: Any = [SimpleNamespace(steps=np.zeros(1, int))]
-    members = Filter(simulation, observed, prior, 0.05, members=20).first().members
+    members = Filter(observed, prior, members=20).first().members
     flows = [np.asarray(member) for member in members.fields["velocity"]]
     layout = simulation.transform.layout
     settings = RandomSettings(peak=5)
@@ -355,7 +355,7 @@ def test_observations_of_every_kind(case: Path):
         ObservationSettings(table=case / "s.npz", error=0.1),
         ObservationSettings(table=case / "f.npz", python=python),
     ]
-    found = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
+    found = read_observations(settings, simulation, lambda key, text: UserError(text))
     for one in found:
         assert_allclose(one.operator(state), one.values[0], rtol=1e-12, atol=1e-14)
     assert found[2].weight.tolist() == [[0.5], [0.0]]

@@ -24,9 +24,9 @@ from simulator.plugins.assimilation.variational import Variational
 def search(folder: Path, method: Any, **own: Any) -> Any:
     simulation = Simulation(load_config(folder / "flow.yaml"), report=lambda line: None)
     settings = [ObservationSettings(table=folder / "table.npz")]
-    observed = read_observations(settings, simulation, 0.25, lambda key, text: UserError(text))
+    observed = read_observations(settings, simulation, lambda key, text: UserError(text))
     prior = background(BackgroundSettings(spectrum={"vorticity": folder / "e.txt"}), simulation)
-    return method(simulation, observed, prior, 0.25, **own)
+    return method(observed, prior, **own)
 
 
 def values(filter_or_search: Any, field: jax.Array) -> np.ndarray:

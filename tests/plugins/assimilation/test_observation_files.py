@@ -58,7 +58,7 @@ def observed(simulation: Simulation, path: Path, kind: str) -> Observed:
         (speed := path.with_name("speed.py")).write_text(SPEED)
         python = FunctionSettings(path=speed)
     settings = [ObservationSettings(table=path, python=python)]
-    (one,) = read_observations(settings, simulation, 0.1, lambda key, text: UserError(text))
+    (one,) = read_observations(settings, simulation, lambda key, text: UserError(text))
     return one
 
 

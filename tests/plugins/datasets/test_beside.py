@@ -120,7 +120,7 @@ def test_a_process_beside_has_the_trajectories_of_the_stream(
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_loader_of_torch_itself_batches_the_samples(study, workers: int):
-    """In the process of the training and in a worker, to which the samples are pickled."""
+    """Both in the process of the training and in a worker, to which the samples are pickled."""
     torch = pytest.importorskip("torch", reason="pip install torch")
     sweep: Sweep = study(STUDY, BASE)
     samples = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
