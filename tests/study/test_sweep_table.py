@@ -386,6 +386,8 @@ def test_the_error_of_a_mean_knows_of_correlation():
         ("mean.(energy.real)", "only numbers"),
         ("average.energy", "unknown reduction 'average'"),
         ("p100.energy", "unknown reduction 'p100'"),
+        ("max.(energy),(time)", "is not an expression"),
+        ("max.(energy)],[(time)", "cannot be computed"),
     ],
 )
 def test_what_is_no_expression_is_refused(text, message):
