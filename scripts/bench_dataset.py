@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, open_sweep, stream
-from simulator.learn.frames import frame_times
+from simulator.plugins.datasets.frames import frame_times
 from simulator.simulation.advance import NO_STEPS, Until
 from simulator.study.batch import BatchedStep, groups, on_one_device, varied_numbers
 from simulator.study.runner import usual_jobs

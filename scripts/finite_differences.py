@@ -22,8 +22,8 @@ import matplotlib
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.learn.solver import distance, resampled
 from simulator.physics.models import State
+from simulator.plugins.datasets.other_grid import distance, resampled
 from simulator.simulation.advance import Until
 
 matplotlib.use("Agg")

@@ -9,7 +9,8 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | `simulator.models`, `.initials`, `.forcings`, `.terms` | a class with `Settings` | its `kind` |
 | `simulator.integrators` | an integrator | the value of `time.integrator` |
 | `simulator.outputs` | a `simulator.measure.Kind` | the key `output.NAME` |
-| `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of that file |
+| `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of the file |
+| the same | a `simulator.config.load.FileSettings` | `file.NAME`, a kind of file |
 | `simulator.commands` | a `simulator.cli.parser.Command` | `simulator NAME` |
 | `simulator.names` | any object | `from simulator import NAME` |
 | `simulator.pictures` | a function that yields pictures | what a run stores: a series, or another name |
@@ -137,7 +138,7 @@ class Registry(Mapping[str, Part]):
     def among(self, words: Container[str]) -> dict[str, Part]:
         """The program's own parts, and those of packages whose names are among `words`; no other is
         loaded."""
-        named = (name for name in self._declared if name.rpartition(".")[2] in words)
+        named = (name for name in self._declared if name in words)
         return {name: self[name] for name in (*self.own, *filter(self._is_usable, named))}
 
     def __iter__(self) -> Iterator[str]:
@@ -145,6 +146,13 @@ class Registry(Mapping[str, Part]):
 
     def __len__(self) -> int:
         return len(self._usable)
+
+    def beginning_with(self, start: str, words: Container[str] | None = None) -> dict[str, Part]:
+        """The parts whose names begin with `start`, by the rest of the name, only those whose rest
+        is among `words` if these are given; no other is loaded."""
+        rests = (n.removeprefix(start) for n in self.names if n.startswith(start))
+        wanted = [rest for rest in rests if words is None or rest in words]
+        return {rest: self[start + rest] for rest in wanted if self._is_usable(start + rest)}
 
 
 def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:

@@ -43,12 +43,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "verify": "look",
         "environment": "look",
     },
-    "study": {
-        "sweep": "sweep",
-        "dataset": "sweep",
-        "baseline": "sweep",
-        "assimilate": "assimilate",
-    },
+    "study": {"sweep": "sweep"},
     "cluster": {"submit": "run", "doctor": "doctor"},
     "about": {"docs": "about", "cite": "about", "bench": "bench"},
 }

@@ -152,7 +152,7 @@ def _about(path: Path) -> str:
 def _document(source: Path) -> dict[str, Any]:
     from simulator.config import read_yaml
 
-    return read_yaml(source, of="").value
+    return read_yaml(source, of=None).value
 
 
 def _files(source: Path) -> list[str]:

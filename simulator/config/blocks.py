@@ -260,7 +260,7 @@ class ProcessSettings(Settings):
     sync: bool = True
     """Make each file durable as it is written. false does so at checkpoints and at the end only,
     which is faster for many small files; after a power failure the run continues from its last
-    checkpoint. By default false for `dataset`."""
+    checkpoint."""
 
 
 class SnapshotSettings(Cadence):
@@ -276,8 +276,7 @@ class SnapshotSettings(Cadence):
     """Precision of the numbers in the files; by default the precision of the run."""
     index: bool = True
     """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of
-    slices.h5 with each; by default not in the runs of a study with `dataset`. `output.gadget` needs
-    them."""
+    slices.h5 with each. `output.gadget` needs them."""
 
 
 class GadgetSettings(Settings):
@@ -356,8 +355,6 @@ def with_blocks(
     name FILE.BLOCK, only those that are among `words` if these are given. A block that the file does
     not have is None."""
     keys: dict[str, Any] = {}
-    for name, block in (FURTHER if words is None else FURTHER.among(words)).items():
-        of, _, key = name.partition(".")
-        if of == file:
-            keys[key] = block | None, Field(None, description=inspect.getdoc(block))
+    for key, block in FURTHER.beginning_with(f"{file}.", words).items():
+        keys[key] = block | None, Field(None, description=inspect.getdoc(block))
     return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **keys)

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from simulator.config.blocks import OutputSettings
+from simulator.config.blocks import FURTHER, OutputSettings
 from simulator.config.messages import mistakes_in
 from simulator.config.overrides import Override, apply_overrides, parse_override, text_override
 from simulator.config.run_config import BLOCKS, Places, RunConfig, named_blocks, run_config_class
@@ -24,31 +24,38 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MOST_BYTES = 1 << 24  # More than any configuration has; endless files such as /dev/zero end there.
 
 
-_KINDS = {
-    "run": (
-        "model",
-        "a run needs at least model, initial and time.stop",
-        "a run: simulator run FILE",
-    ),
-    "sweep": (
-        "sweep",
-        "a sweep needs at least base and sweep",
-        "a sweep: simulator sweep plan FILE",
-    ),
-    "assimilation": (
-        "observations",
-        "an assimilation needs base, observations and background",
-        "an assimilation: simulator assimilate FILE",
-    ),
-}
-"""The kinds of files: the key by which a kind is recognized, the text for an empty file, and the
-command for a file of another kind."""
+class FileKind(NamedTuple):
+    """A kind of file."""
+
+    key: str  # The key by which the kind is recognized.
+    needs: str  # The text for an empty file.
+    command: str  # The kind, and the command for it, for a file of another kind.
 
 
-def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
+RUN = FileKind(
+    "model", "a run needs at least model, initial and time.stop", "a run: simulator run FILE"
+)
+SWEEP = FileKind(
+    "sweep", "a sweep needs at least base and sweep", "a sweep: simulator sweep plan FILE"
+)
+
+
+class FileSettings(Settings):
+    """Settings of a kind of file. A plugin declares its own as `file.NAME` of
+    `simulator.settings`."""
+
+    file_kind: ClassVar[FileKind]
+
+
+def _other_kinds(kind: FileKind) -> Iterator[FileKind]:
+    plugins = FURTHER.beginning_with("file.").values()
+    kinds = [settings.file_kind for settings in plugins if issubclass(settings, FileSettings)]
+    yield from (other for other in (RUN, SWEEP, *kinds) if other != kind)
+
+
+def read_yaml(path: str | os.PathLike[str], of: FileKind | None = RUN) -> Document:
     """The document in the file at `path`, a mapping. Raises UserError if the file is missing,
-    unreadable, empty or of another of the kinds run, sweep and assimilation than `of`. If `of` is
-    "", the file may be empty."""
+    unreadable, empty or of another kind than `of`. If `of` is None, the file may be empty."""
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -70,16 +77,18 @@ def read_yaml(path: str | os.PathLike[str], of: str = "run") -> Document:
         raise UserError(f"{name}: cannot be read: {reason}") from None
     document = parse_yaml(text, name)
     if document.value is None:
-        if not of:
+        if of is None:
             return Document({}, document.lines)
-        raise UserError(f"{name}:1: empty; {_KINDS[of][1]}")
+        raise UserError(f"{name}:1: empty; {of.needs}")
     if not isinstance(document.value, dict):
         raise UserError(
             f"{name}:{document.lines[()]}: keys and values are needed, e.g. 'time: {{stop: 1}}'"
         )
-    for kind, (key, _, what) in _KINDS.items():
-        if of != kind and of and key in document.value and _KINDS[of][0] not in document.value:
-            raise UserError(f"{name}:{document.lines[key,]}: this is {what.replace('FILE', name)}")
+    if of is not None and of.key not in document.value:
+        for other in _other_kinds(of):
+            if other.key in document.value:
+                line = document.lines[other.key,]
+                raise UserError(f"{name}:{line}: this is {other.command.replace('FILE', name)}")
     return document
 
 
@@ -214,14 +223,13 @@ def _checked(
 def read_settings(
     path: str | os.PathLike[str],
     kind: type[Kind],
-    of: str = "",
     defaults: Mapping[str, Any] = _NOTHING,
     replacements: Mapping[str, Any] = _NOTHING,
 ) -> tuple[Kind, Places]:
-    """The settings in a file that describes no run, and the origins of its keys; `of` as in
-    `read_yaml`. `defaults` has values of keys that the file lacks, `replacements` replaces the file's.
-    Raises UserError, a line for each mistake."""
-    document = read_yaml(path, of)
+    """The settings in a file that describes no run, and the origins of its keys. `defaults` has
+    values of keys that the file lacks, `replacements` replaces the file's. Raises UserError, a line
+    for each mistake."""
+    document = read_yaml(path, kind.file_kind if issubclass(kind, FileSettings) else None)
     name = printable(os.fspath(path))
     places = Places(_places(document, name))
     return _checked(

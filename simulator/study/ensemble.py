@@ -124,7 +124,7 @@ class Member(Simulation):
         self._ensemble = ensemble
         self._number = number
         common = ensemble.simulation
-        # In the place of the programs that a simulation compiles for itself.
+        # These replace the programs that a simulation compiles for itself.
         shared = {name: self._shared(name) for name in ("diagnostics", "spectra")}
         vars(self).update(
             {name: program for name, program in shared.items() if program is not None}

@@ -260,6 +260,7 @@ def _column(settings: SampleSettings, key: str, number: int) -> list[Any]:
             seeds[int(generator.integers(first, last, endpoint=True))] = None
         return list(seeds)
     if settings.method == "latin_hypercube":
+        # scipy's hypercube has other points: runs that are identified by these would be lost.
         uniform = (generator.permutation(number) + generator.random(number)) / number
     else:
         uniform = generator.random(number)

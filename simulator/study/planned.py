@@ -86,9 +86,7 @@ def open_plan(path: str | os.PathLike[str]) -> PlannedSweep | None:
     """The sweep in the file at `path` as `Sweep.prepare` planned it; None if nothing is planned
     yet, or if one of the files of which the plan was made has changed since. Raises UserError for
     mistakes in the sweep's file."""
-    settings, _ = read_settings(
-        path, study_settings(), "sweep", {"name": usable_stem(os.fspath(path))}
-    )
+    settings, _ = read_settings(path, study_settings(), {"name": usable_stem(os.fspath(path))})
     file = Path(os.path.abspath(path))
     folder = folder_of(file, output_directory(settings.base), settings.name)
     plan = read_json(folder / PLAN)

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.blocks import with_blocks
+from simulator.config.load import SWEEP, FileSettings
 from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
 from simulator.measure import KINDS
@@ -16,11 +17,9 @@ from simulator.settings import (
     Count,
     InputPath,
     Integer,
-    NonNegative,
     Real,
     Settings,
     entries,
-    wrong,
 )
 
 
@@ -70,9 +69,6 @@ Pair = Annotated[tuple[Real, Real], entries("two numbers are needed, e.g. [0.1, 
 _Whole = Annotated[Integer, Field(ge=-(2**53), le=2**53)]
 WholePair = Annotated[
     tuple[_Whole, _Whole], entries("two whole numbers are needed, e.g. [1, 100]", 2)
-]
-Shares = Annotated[
-    tuple[NonNegative, ...], entries("three numbers are needed, e.g. [0.8, 0.1, 0.1]", 3)
 ]
 
 
@@ -155,28 +151,10 @@ class SweepSlurmSettings(SlurmSettings):
     """Largest number of runs that Slurm runs at a time."""
 
 
-class WellSettings(Settings):
-    """The data set that `simulator dataset` writes."""
-
-    split: Shares = (0.8, 0.1, 0.1)
-    """The shares of the runs in train, valid and test, which add up to 1."""
-    trajectories_per_file: Count = 16
-    refined_runs: Annotated[Integer, Field(ge=0)] = 1
-    """Number of runs of train that are computed again on a grid with twice the points along each
-    axis, for the certificate."""
-
-    @model_validator(mode="after")
-    def _whole_split(self) -> Self:
-        if abs(sum(self.split) - 1) > 1e-6 or not self.split[0]:
-            raise wrong(
-                "split",
-                f"train (above 0), valid and test must add up to 1, not {sum(self.split):g}",
-            )
-        return self
-
-
-class SweepSettings(Settings):
+class SweepSettings(FileSettings):
     """A parameter study: a base configuration and the keys that vary."""
+
+    file_kind = SWEEP
 
     base: InputPath
     """The base configuration, relative to this file."""
@@ -187,7 +165,6 @@ class SweepSettings(Settings):
     collect: tuple[str, ...] = ()
     """Columns of the table: final.energy, max.dissipation, mean.enstrophy[time>0.5], wall_time,
     ..."""
-    dataset: WellSettings = WellSettings()
     slurm: SweepSlurmSettings = SweepSlurmSettings()
 
 

@@ -8,17 +8,14 @@ OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
 
 import itertools
 import json
-import math
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import CONFIG
@@ -28,24 +25,26 @@ from simulator.config import (
     load_config,
     read_settings,
 )
+from simulator.config.blocks import FURTHER
 from simulator.config.compare import Programs, leaves, zero_or_number
 from simulator.config.load import ConfigFile, ConfigTexts, as_mapping, usable_stem
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
-from simulator.files import read_json, replace_file, replace_json
+from simulator.files import replace_file, replace_json
 from simulator.plan.step_memory import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, FolderContent, RunFolder
 from simulator.run.refusals import check_configuration
 from simulator.settings import RootedText
 from simulator.study import table as collect
-from simulator.study.arrays import SweepArray
 from simulator.study.expansion import Value, Values, expand_blocks, swept_keys
+from simulator.study.extension import StudyBlock
 from simulator.study.planned import PlannedSweep, folder_of, read_plan, source_sum
 from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings, study_settings
 from simulator.study.study_status import MemberState, status_counts, statuses_of
+from simulator.study.sweep_array import SweepArray
 from simulator.words import Shown, brief, each_leaf, short, version_of
 
 
@@ -139,9 +138,9 @@ class Sweep(PlannedSweep, Shown):
 
     def array(self, field: str, *, runs: str | Sequence[int] | None = None) -> SweepArray:
         """The snapshots of a field as a lazy array (run, time, component, x, y, z); shape and dtype
-        are known without reading values. `runs`: numbers of runs, or `train`, `valid` or `test` of
-        the data set; by default all. Raises UserError if a run is not done, has no such field, or
-        has other frames than the first run."""
+        are known without reading values. `runs`: numbers of runs, or the name of one of
+        `parts`, such as `train` of a data set; by default all. Raises UserError if a run is not
+        done, has no such field, or has other frames than the first run."""
         chosen = self._chosen(runs)
         statuses = zip(chosen, statuses_of([run.folder for run in chosen]), strict=True)
         if waiting := [
@@ -153,39 +152,37 @@ class Sweep(PlannedSweep, Shown):
             )
         return SweepArray(field, chosen)
 
-    @property
-    def certificates(self) -> dict[str, np.ndarray]:
-        """What `simulator dataset` recorded about the resolution of each run, in the order of
-        `runs`: the smallest `k_max_eta`, the largest `edge_share` and `budget_residual`, the number
-        of `rows` of diagnostics behind them, and for some runs `distance_to_finer`; nan where a
-        number is not known. Raises UserError if there is no data set yet."""
-        stored = read_json(self.folder / CERTIFICATE).get("runs", {})
-        if any(run.hash not in stored for run in self.runs):
-            raise UserError(f"{self.folder}: no data set of all runs; simulator dataset writes it")
-        names = dict.fromkeys(name for run in self.runs for name in stored[run.hash])
-        rows = [stored[run.hash] for run in self.runs]
-        return {name: np.array([row.get(name) for row in rows], float) for name in names}
+    @cached_property
+    def blocks(self) -> Mapping[str, StudyBlock]:
+        """The blocks of plugins by key, those that the file lacks with their defaults."""
+        return {
+            key: kind() if block is None else block for key, kind, block in _blocks(self.settings)
+        }
+
+    @cached_property
+    def parts(self) -> Mapping[str, Sequence[SweepRun]]:
+        """The runs of each part that a plugin makes of the study, by the part's name."""
+        by_number = {run.index: run for run in self.runs}
+        return {
+            name: [by_number[index] for index in numbers]
+            for block in self.blocks.values()
+            for name, numbers in block.parts(self).items()
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute that a plugin adds."""
+        if not name.startswith("_"):  # `copy` asks before there are fields
+            for block in self.blocks.values():
+                if name in block.attributes:
+                    return block.attributes[name](self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _chosen(self, runs: str | Sequence[int] | None) -> Sequence[SweepRun]:
         if isinstance(runs, str):
-            if runs not in SPLITS:
-                raise UserError(f"runs: {runs!r} is none of {', '.join(SPLITS)}")
-            return self.split[runs]
+            if runs not in self.parts:
+                raise UserError(f"runs: {runs!r} is none of {', '.join(self.parts) or 'no parts'}")
+            return self.parts[runs]
         return self.runs if runs is None else [self.run(index) for index in runs]
-
-    @cached_property
-    def split(self) -> dict[str, Sequence[SweepRun]]:
-        """The runs in train, valid and test. The runs are dealt in the order of their hashes, which
-        is random but the same every time; the shares of valid and test are rounded up. Raises
-        UserError if there are too few runs."""
-        shares = self.settings.dataset.split
-        runs = sorted(self.runs, key=lambda run: run.hash)
-        valid, test = (math.ceil(share * len(runs) - 1e-6) for share in shares[1:])
-        ends = (0, len(runs) - valid - test, len(runs) - test, len(runs))
-        if ends[1] < 1:
-            few = f"dataset.split: {len(runs)} runs cannot be divided as {brief(list(shares))}"
-            raise UserError(f"{self.file}: {few}; add runs, or give a share of 0 to valid or test")
-        return {split: runs[ends[i] : ends[i + 1]] for i, split in enumerate(SPLITS)}
 
     def shown(self) -> tuple[str, Mapping[str, Any]]:
         statuses = self.statuses()
@@ -209,20 +206,20 @@ class Sweep(PlannedSweep, Shown):
             rows[name] = (
                 f"(run, time, ...) = {(len(finished), len(frames), *field.shape)} {field.dtype}"
             )
-        if (self.folder / CERTIFICATE).is_file():
-            for name, values in self.certificates.items():
-                if name == "k_max_eta":
-                    rows[f"smallest {name}"] = np.nanmin(values).item()
-                elif name not in ("index", "rows"):
-                    rows[f"largest {name}"] = np.nanmax(values).item()
+        for block in self.blocks.values():
+            rows |= block.shown(self)
         return f"sweep {self.name}", rows
 
     __repr__ = Shown.__str__
 
 
-SPLITS = ("train", "valid", "test")
-CERTIFICATE = "dataset/certificate.json"
-"""How well the runs of a data set are resolved, below OUTPUT/NAME."""
+def _blocks(
+    settings: SweepSettings,
+) -> Iterator[tuple[str, type[StudyBlock], StudyBlock | None]]:
+    """The key and the class of each block of a plugin, and the block; None if the file lacks it."""
+    for key, kind in FURTHER.beginning_with("study.").items():
+        if issubclass(kind, StudyBlock):
+            yield key, kind, getattr(settings, key)
 
 
 def open_sweep(path: str | os.PathLike[str]) -> Sweep:
@@ -231,9 +228,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     Reads the file and its base, starts no device, writes nothing. Raises UserError with one line
     for each mistake in the file and in the configurations of its runs; `Sweep.check` finds mistakes
     in their input files."""
-    settings, places = read_settings(
-        path, study_settings(), "sweep", {"name": usable_stem(os.fspath(path))}
-    )
+    settings, places = read_settings(path, study_settings(), {"name": usable_stem(os.fspath(path))})
     assignments = expand_blocks(settings.sweep, places)
     file = Path(os.path.abspath(path))
     resolved = _resolve(settings, assignments, file)
@@ -260,11 +255,12 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
     resolved: list[_Resolved] = []
     mistakes: dict[str, None] = {}
     base = ConfigFile(short(settings.base))
+    present = [block for *_, block in _blocks(settings) if block is not None]
     for assignment in assignments:
         try:
             config = base.config(_overrides(assignment, file))
-            if "dataset" in settings.model_fields_set:
-                config = _for_learning(config)
+            for block in present:
+                config = block.configured(config)
             mapping = as_mapping(config)
             key = Programs(config, mapping)
             needs = estimate(config, key)
@@ -284,21 +280,6 @@ def _alike(key: Programs, mapping: Mapping[str, Any]) -> str:
     ]
     output = mapping["output"] | {"directory": None}
     return sys.intern(json.dumps([key.text, begun, output], default=str))
-
-
-def _for_learning(config: RunConfig) -> RunConfig:
-    """The configuration with fewer rows and small files, unless its file says otherwise: its
-    snapshots become a data set."""
-    output = config.output
-    changes: dict[str, Any] = {}
-    intervals = {"diagnostics": config.time.stop / 4, "spectra": config.time.stop}
-    for name in intervals.keys() - output.model_fields_set:
-        rows = {"every": intervals[name], "every_steps": None}
-        changes[name] = getattr(output, name).model_copy(update=rows)
-    if "index" not in output.snapshots.model_fields_set:
-        changes["snapshots"] = output.snapshots.model_copy(update={"index": False})
-    config = config.changed(output=changes)
-    return config if "sync" in config.run.model_fields_set else config.changed(run={"sync": False})
 
 
 def _overrides(assignment: Values, file: Path) -> list[Override]:

@@ -13,9 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from operator import itemgetter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +25,31 @@ from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned_lines, brief
 
-# Of a whole run: seconds over all its starts, and number of steps.
 SCALARS = ("wall_time", "steps")
+"""Quantities of a whole run: the seconds of all its starts, and its number of steps."""
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
-_COMPARISONS = {
+_OPERATORS = {
+    **ARITHMETIC,
     ast.LtE: operator.le,
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
     ast.Lt: operator.lt,
     ast.Gt: operator.gt,
 }
-_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "sqrt": np.sqrt,
-    "log": np.log,
-    "exp": np.exp,
-    "abs": np.abs,
-}
-
-
-def _integral(time: np.ndarray, values: np.ndarray) -> float:
-    return float(np.trapezoid(values, time))
+_FUNCTIONS = {"sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs}
+Columns = Mapping[str, np.ndarray]
+Reduction = Callable[[np.ndarray, np.ndarray], Any]  # of times and values, to a number
 
 
 def _mean(time: np.ndarray, values: np.ndarray) -> float:
     if time[-1] == time[0]:
-        return float(values.mean())
-    return _integral(time, values) / float(time[-1] - time[0])
+        return values.mean()
+    return np.trapezoid(values, time) / (time[-1] - time[0])
+
+
+def _std(time: np.ndarray, values: np.ndarray) -> float:
+    return max(_mean(time, (values - _mean(time, values)) ** 2), 0.0) ** 0.5
 
 
 def _sem(time: np.ndarray, values: np.ndarray) -> float:
@@ -62,27 +58,28 @@ def _sem(time: np.ndarray, values: np.ndarray) -> float:
     rows."""
     errors = []
     while len(values) >= _FEWEST_BLOCKS:
-        errors.append(float(values.std(ddof=1)) / len(values) ** 0.5)
+        errors.append(values.std(ddof=1) / len(values) ** 0.5)
         values = (values[: len(values) // 2 * 2 : 2] + values[1::2]) / 2
-    return max(errors, default=float("nan"))
+    return max(errors, default=math.nan)
 
 
-def reduction_of(name: str) -> Callable[[np.ndarray, np.ndarray], float] | None:
+_REDUCTIONS: Mapping[str, Reduction] = {
+    "final": lambda time, values: values[-1],
+    "first": lambda time, values: values[0],
+    "min": lambda time, values: values.min(),
+    "max": lambda time, values: values.max(),
+    "mean": _mean,
+    "integral": lambda time, values: np.trapezoid(values, time),
+    "std": _std,
+    "sem": _sem,
+}
+
+
+def reduction_of(name: str) -> Reduction | None:
     """The reduction with this name; `p95` is the 95th percentile of the rows."""
-    of_rows: Callable[[np.ndarray], Any] | None = _OF_ROWS.get(name)
-    if (percentile := re.fullmatch(r"p(\d{1,2})", name)) is not None:
-        of_rows = partial(np.percentile, q=float(percentile[1]))
-    if of_rows is None:
-        return _OVER_TIME.get(name)
-    return lambda time, values: float(of_rows(values))
-
-
-def _std(time: np.ndarray, values: np.ndarray) -> float:
-    return max(_mean(time, (values - _mean(time, values)) ** 2), 0.0) ** 0.5
-
-
-_OF_ROWS = {"final": itemgetter(-1), "first": itemgetter(0), "min": np.min, "max": np.max}
-_OVER_TIME = {"mean": _mean, "integral": _integral, "std": _std, "sem": _sem}
+    if re.fullmatch(r"p\d{1,2}", name):
+        return lambda time, values: np.percentile(values, float(name[1:]))
+    return _REDUCTIONS.get(name)
 
 
 @dataclass(frozen=True)
@@ -92,39 +89,37 @@ class Expression:
 
     text: str
     reduction: str
-    formula: str = ""
-    conditions: str = ""
+    formula: ast.expr | None = field(default=None, compare=False)
+    conditions: Sequence[ast.expr] = field(default=(), compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column in the expression."""
-        return tuple(dict.fromkeys((*_names(self.formula), *_names(self.conditions))))
+        trees = [*([self.formula] if self.formula else ()), *self.conditions]
+        return tuple(dict.fromkeys(name for tree in trees for name in _names(tree)))
 
     @property
     def error(self) -> "Expression | None":
         """The standard error of a mean; None for any other reduction."""
-        return (
-            replace(self, text=f"sem of {self.text}", reduction="sem")
-            if self.reduction == "mean"
-            else None
-        )
+        if self.reduction != "mean":
+            return None
+        return replace(self, text=f"sem of {self.text}", reduction="sem")
 
-    def reduce(self, columns: Mapping[str, np.ndarray]) -> float:
+    def reduce(self, columns: Columns) -> float:
         """The value for the columns of a finished run; nan if a column is missing or no row meets
         the conditions."""
-        if any(name not in columns for name in self.columns):
-            return float("nan")
-        rows = np.ones(len(columns["time"]), bool)
-        for condition in _parsed(self.conditions):
+        reduction = reduction_of(self.reduction)
+        if not reduction or not self.formula or any(name not in columns for name in self.columns):
+            return math.nan
+        time = columns["time"]
+        rows = np.ones(len(time), bool)
+        for condition in self.conditions:
             rows &= _value(condition, columns)
         if not rows.any():
-            return float("nan")
-        reduction = reduction_of(self.reduction)
-        assert reduction is not None
-        (formula,) = _parsed(self.formula)
+            return math.nan
         with np.errstate(all="ignore"):
-            values = np.broadcast_to(_value(formula, columns), len(rows))
-        return reduction(columns["time"][rows], np.asarray(values, float)[rows])
+            values = np.broadcast_to(_value(self.formula, columns), len(rows))
+        return float(reduction(time[rows], np.asarray(values, float)[rows]))
 
 
 def parse(text: str, known: Iterable[str] | None = None) -> Expression:
@@ -141,54 +136,51 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
         raise ValueError(f"{text!r} is not an expression; {_FORM}")
     reduction, formula, conditions = match.groups()
     if reduction_of(reduction) is None:
-        known_names = [*_OF_ROWS, *_OVER_TIME]
-        meant = did_you_mean(reduction, known_names)
+        meant = did_you_mean(reduction, _REDUCTIONS)
         raise ValueError(
-            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(known_names)}, p5, p95"
+            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95"
         )
-    compared = []
-    for part in (formula, *([] if conditions is None else [conditions])):
-        try:
-            compared = _parsed(part)
-            for tree in compared:
-                _value(tree, dict.fromkeys(_names(part), np.ones(1)))
-        except (SyntaxError, TypeError) as error:
-            raise ValueError(f"{text!r}: {part} cannot be computed ({error}); {_FORM}") from None
+    compared = _parsed(conditions or "", text)
     if conditions is not None and not (
-        compared and all(isinstance(c, ast.Compare) for c in compared)
+        compared and all(isinstance(condition, ast.Compare) for condition in compared)
     ):
         raise ValueError(
             f"[{conditions}] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]"
         )
-    expression = Expression(text, reduction, formula, conditions or "")
+    first, *others = _parsed(formula, text)
+    if others:
+        raise ValueError(f"{text!r} is not an expression; {_FORM}")
+    expression = Expression(text, reduction, first, compared)
     names = expression.columns if known is None else list(known)
-    if (
-        column := next((name for name in expression.columns if name not in names), None)
-    ) is not None:
-        meant = did_you_mean(column, names)
-        raise ValueError(
-            f"{text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(names)}"
-        )
+    for column in expression.columns:
+        if column not in names:
+            meant = did_you_mean(column, names)
+            raise ValueError(
+                f"{text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(names)}"
+            )
     return expression
 
 
-@cache
-def _parsed(text: str) -> list[ast.expr]:
-    tree = ast.parse(f"({text},)", mode="eval").body if text else ast.Tuple([])
-    assert isinstance(tree, ast.Tuple)
+def _parsed(part: str, text: str) -> list[ast.expr]:
+    """The formulas in a part of an expression, separated by commas."""
+    try:
+        tree = ast.parse(f"[{part}]", mode="eval").body
+        if not isinstance(tree, ast.List):
+            raise SyntaxError("the brackets do not match")
+        for formula in tree.elts:
+            _value(formula, dict.fromkeys(_names(formula), np.ones(1)))
+    except (SyntaxError, TypeError) as error:
+        raise ValueError(f"{text!r}: {part} cannot be computed ({error}); {_FORM}") from None
     return tree.elts
 
 
-@cache
-def _names(text: str) -> tuple[str, ...]:
-    nodes = [node for tree in _parsed(text) for node in ast.walk(tree)]
-    calls = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    names = (n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in calls and n.id != "pi")
-    return tuple(dict.fromkeys(names))
+def _names(tree: ast.expr) -> list[str]:
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return [name for name in names if name not in (*_FUNCTIONS, "pi")]
 
 
-def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
-    return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, {**ARITHMETIC, **_COMPARISONS})
+def _value(formula: ast.expr, columns: Columns) -> Any:
+    return evaluated(formula, {"pi": np.pi, **columns}, _FUNCTIONS, _OPERATORS)
 
 
 def collected(

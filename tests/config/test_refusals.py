@@ -150,10 +150,6 @@ FILES = [
     ("", ["1: empty; a run needs at least model, initial and time.stop"]),
     ("# nothing\n", ["1: empty; a run needs at least model, initial and time.stop"]),
     ("base: a.yaml\nsweep: {}", ["2: this is a sweep: simulator sweep plan run.yaml"]),
-    (
-        "base: a.yaml\nobservations: []",
-        ["2: this is an assimilation: simulator assimilate run.yaml"],
-    ),
     ("\n- a\n", ["2: keys and values are needed, e.g. 'time: {stop: 1}'"]),
     (
         "name: x",

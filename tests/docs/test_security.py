@@ -10,16 +10,15 @@ from run_support import CASE, write_case
 from simulator.archive.open_run import open_run
 from simulator.cli import COMMANDS, main
 from simulator.config import json_schema
+from simulator.config.blocks import FURTHER
 from simulator.config.reference import reference_keys
-from simulator.learn.assimilation import AssimilationSettings
 from simulator.study.settings import study_settings
 
 PAGE = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 SCHEMAS = {
     "a run": json_schema(),
-    "an assimilation": AssimilationSettings.model_json_schema(),
     "a sweep": study_settings().model_json_schema(),
-}
+} | {name: kind.model_json_schema() for name, kind in FURTHER.beginning_with("file.").items()}
 EXECUTED = {
     key.path for schema in SCHEMAS.values() for key in reference_keys(schema) if key.executed
 }

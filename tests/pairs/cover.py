@@ -86,7 +86,10 @@ class Judge:
     def _asked(self, case: Case) -> str | None:
         from simulator.config import load_config
         from simulator.errors import UserError
-        from simulator.learn.assimilation import check_assimilation, open_assimilation
+        from simulator.plugins.assimilation.assimilation import (
+            check_assimilation,
+            open_assimilation,
+        )
         from simulator.run.refusals import check_configuration, check_linear_growth
 
         path = write(self._folder, case)

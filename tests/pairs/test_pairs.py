@@ -233,7 +233,7 @@ class Trial:
 
     def _assimilated(self) -> Iterator[str]:
         """On the layout as on one device, to round-off that the search amplifies (by 1e4, as in
-        `tests/learn`); the recovered flow is nearer to the observations than the first guess."""
+        `tests/plugins/assimilation`); the recovered flow is nearer to the observations than the first guess."""
         table = self.place / "observed.npz"
         uncertain = [*assimilation(self.case)["background"]["spectrum"]]
         guess = observe(self.place / "alone", uncertain, table)

@@ -85,7 +85,7 @@ def _step(folder: Path) -> int:
 
 
 def test_one_run_in_this_process(study, capsys):
-    """What a task of an array does: the run's own exit codes; by file, and by the sweep's folder
+    """A task of an array does this: the run's own exit codes; by file, and by the sweep's folder
     alone."""
     sweep = study(STUDY)
     assert main(["sweep", "status", "study.yaml", "--folder-of", "1"]) == 0

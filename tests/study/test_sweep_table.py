@@ -22,7 +22,7 @@ from simulator.plan import Step
 from simulator.study import execution
 from simulator.study.planned import open_plan
 from simulator.study.study_status import MemberState, MemberStatus, begun, ended, status_of
-from simulator.study.sweep import Sweep, open_sweep
+from simulator.study.sweep import open_sweep
 from simulator.study.sweep_progress import next_commands
 from simulator.study.sweep_text import plan_lines, status_lines, table_lines
 from simulator.study.table import as_csv, as_text, parse, table_as_json
@@ -166,7 +166,7 @@ CHOSEN = {
 
 @pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
 def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]):
-    """Of a failed, an interrupted and a waiting one after one that is done."""
+    """The runs are done, failed, interrupted and waiting."""
     chosen: list[int] = []
 
     def run_all(sweep, work, **how) -> int:
@@ -288,8 +288,8 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
 
 
 def test_pictures_of_what_there_is(half_done):
-    plot_sweep = pytest.importorskip("simulator.plugins.pictures.study").plot_sweep
-    files = plot_sweep(half_done, y=["max.dissipation"])
+    pictures = pytest.importorskip("simulator.plugins.pictures.study")
+    files = pictures.plot_sweep(half_done, y=["max.dissipation"])
     names = [
         "max_dissipation_against_model_viscosity",
         "series_energy",
@@ -319,9 +319,9 @@ def test_pictures_of_what_there_is(half_done):
     ],
 )
 def test_pictures_that_cannot_be_drawn(study, options, message: str):
-    plot_sweep = pytest.importorskip("simulator.plugins.pictures.study").plot_sweep
+    pictures = pytest.importorskip("simulator.plugins.pictures.study")
     with pytest.raises(UserError) as caught:
-        plot_sweep(study(STUDY), **options)
+        pictures.plot_sweep(study(STUDY), **options)
     assert message in str(caught.value)
 
 
@@ -386,6 +386,8 @@ def test_the_error_of_a_mean_knows_of_correlation():
         ("mean.(energy.real)", "only numbers"),
         ("average.energy", "unknown reduction 'average'"),
         ("p100.energy", "unknown reduction 'p100'"),
+        ("max.(energy),(time)", "is not an expression"),
+        ("max.(energy)],[(time)", "cannot be computed"),
     ],
 )
 def test_what_is_no_expression_is_refused(text, message):
@@ -393,19 +395,9 @@ def test_what_is_no_expression_is_refused(text, message):
         parse(text)
 
 
-def test_a_finished_study_is_compared_reported_and_made_a_data_set(study) -> None:
-    """The commands after `next:`; a data set only where the file describes one that is not there."""
-
-    def following(sweep: Sweep, *stages: MemberState) -> list[str]:
-        commands = next_commands(sweep, [MemberStatus(stage) for stage in stages])
-        return [command.partition("simulator ")[2] for command in commands]
-
-    done, failed = MemberState.DONE, MemberState.FAILED
-    compared = ["sweep table study.yaml", "report study.yaml"]
-    plain = study(STUDY)
-    assert following(plain, done, done) == compared
-    assert following(plain, done, failed)[-1] == "sweep table study.yaml"
-    described = study(STUDY + "dataset: {split: [0.5, 0.25, 0.25]}\n")
-    assert following(described, done) == [*compared, "dataset study.yaml"]
-    (described.folder / "dataset").mkdir(parents=True)
-    assert following(described, done) == compared
+def test_a_finished_study_is_compared_and_a_failed_one_is_looked_at(study) -> None:
+    """The commands after `next:`."""
+    sweep = study(STUDY)
+    done, failed = (MemberStatus(stage) for stage in (MemberState.DONE, MemberState.FAILED))
+    assert next_commands(sweep, [done, done])[0].endswith("simulator sweep table study.yaml")
+    assert next_commands(sweep, [done, failed])[-1].endswith("simulator sweep table study.yaml")

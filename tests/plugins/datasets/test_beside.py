@@ -13,9 +13,9 @@ from small_study import base_of, study_of
 from tiers import slow
 
 from simulator.errors import RunFailure, UserError
-from simulator.learn import beside
-from simulator.learn.reservoir import Reservoir
-from simulator.learn.stream import stream
+from simulator.plugins.datasets import beside
+from simulator.plugins.datasets.reservoir import Reservoir
+from simulator.plugins.datasets.stream import stream
 from simulator.study.sweep import Sweep
 
 BASE = base_of()
@@ -120,7 +120,7 @@ def test_a_process_beside_has_the_trajectories_of_the_stream(
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_loader_of_torch_itself_batches_the_samples(study, workers: int):
-    """In the process of the training and in a worker, to which the samples are pickled."""
+    """Both in the process of the training and in a worker, to which the samples are pickled."""
     torch = pytest.importorskip("torch", reason="pip install torch")
     sweep: Sweep = study(STUDY, BASE)
     samples = stream(sweep, batch=2, seed=1).beside(reservoir=2, window=2, repeat=False)
@@ -162,7 +162,7 @@ def test_a_stranger_who_connects_first_is_shut_out(study, monkeypatch, words: by
             return super()._started(listener, secret)
 
     monkeypatch.setattr(beside, "PATIENCE", 0.5)
-    monkeypatch.setattr("simulator.learn.stream.Beside", BesideStrangers)
+    monkeypatch.setattr("simulator.plugins.datasets.stream.Beside", BesideStrangers)
     samples = stream(sweep, batch=2, seed=1).beside(reservoir=2, repeat=False)
     assert sorted(sample["run"] for sample in samples) == [0, 1, 2, 3]
     for stranger in strangers:

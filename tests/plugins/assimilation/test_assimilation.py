@@ -1,5 +1,8 @@
 """Flows from observations: the gradient, the observations, resumption, layouts and refusals."""
 
+import os
+import shutil
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,20 +15,24 @@ import pytest
 
 pytest.importorskip("optax")
 from numpy.testing import assert_allclose, assert_array_equal
+from run_support import ROOT
+from searches import opened, prior_of, read, search
 from tiers import slow, slow_but
 
 from simulator import Simulation
 from simulator.archive.manifest import committed
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
-from simulator.config import load_config
-from simulator.errors import UserError
-from simulator.learn.assimilation import Assimilating, open_assimilation
-from simulator.learn.background import BackgroundSettings, background
-from simulator.learn.kalman import Filter, _moments
-from simulator.learn.observations import FunctionSettings, ObservationSettings, read_observations
-from simulator.learn.variational import Variational
+from simulator.cluster import discover
 from simulator.physics.initial.random import RandomSettings, shape_of, solenoidal
+from simulator.physics.models import State
+from simulator.plugins.assimilation.assimilation import Assimilating, open_assimilation
+from simulator.plugins.assimilation.kalman import Filter, _moments
+from simulator.plugins.assimilation.settings import (
+    FunctionSettings,
+    ObservationSettings,
+)
+from simulator.plugins.assimilation.variational import Variational
 from simulator.run.log import RunLog
 from simulator.simulation.placement import connect
 from simulator.spectral.random import Stream
@@ -37,7 +44,7 @@ initial: {kind: random, peak: 2, energy: 0.5, seed: 1}
 time: {stop: 0.4, dt: 0.05, integrator: INTEGRATOR}
 devices: {platform: cpu, count: 2}
 """
-TASK = "base: flow.yaml\nobservations: [{table: table.npz, error: 0.01}]\nbackground: {spectrum: {velocity: e.txt}}\n"
+TASK = "base: flow.yaml\nobservations: [{table: table.npz}]\nbackground: {spectrum: {velocity: e.txt}}\n"
 TIMES = np.array([0.0, 0.1, 0.2, 0.4])
 
 
@@ -50,13 +57,11 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "task.yaml").write_text(TASK)
     (folder / "table.npz").touch()
     np.savetxt(folder / "e.txt", [(k, k**2 * np.exp(-0.5 * k**2) + 1e-6) for k in range(1, 10)])
-    simulation = opened(folder / "task.yaml")
-    step = jax.jit(simulation.step)
+    simulation = opened(folder / "flow.yaml")
     seen = []
-    for number in range(9):
-        if np.isclose(number * 0.05, TIMES).any():
-            seen.append(np.asarray(simulation.fields["velocity"])[:, ::2, ::2, ::2])
-        simulation.state = step(simulation.state, 0.05)
+    for steps in np.diff(TIMES, prepend=0) / 0.05:
+        simulation.state = advanced(simulation, round(steps))
+        seen.append(np.asarray(simulation.fields["velocity"])[:, ::2, ::2, ::2])
     x = np.arange(0, 16, 2) * 2 * np.pi / 16
     noise = 0.01 * np.random.default_rng(0).standard_normal(np.shape(seen))
     np.savez(
@@ -66,20 +71,21 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
         y=x[:, None],
         z=x,
         velocity=np.array(seen) + noise,
+        error=0.01,
     )
     return folder
 
 
-def opened(file: Path, *overrides: str) -> Simulation:
-    config = open_assimilation(file, overrides).config
-    return Simulation(config, report=lambda line: None)
+def searching(case: Path, simulation: Simulation, method: Any = Variational, **own: Any) -> Any:
+    return search(case, simulation, method, "velocity", **own)
 
 
-def search(case: Path, simulation: Simulation, method: Any = Variational, **own: Any) -> Any:
-    settings = [ObservationSettings(table=case / "table.npz", error=0.01)]
-    observed = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
-    prior = background(BackgroundSettings(spectrum={"velocity": case / "e.txt"}), simulation)
-    return method(simulation, observed, prior, 0.05, **own)
+def advanced(simulation: Simulation, steps: int) -> State:
+    step = jax.jit(simulation.step)
+    state = simulation.state
+    for _ in range(steps):
+        state = step(state, 0.05)
+    return state
 
 
 @pytest.mark.long
@@ -87,8 +93,7 @@ def search(case: Path, simulation: Simulation, method: Any = Variational, **own:
 def test_the_gradient_is_that_of_differences(case: Path, base: str):
     """Along a random direction. J changes by 1e5 over a length of one; central differences with h =
     1e-5 err by h^2 and by the round-off of J over h, both below 1e-8 of the slope."""
-    (case / "other.yaml").write_text(TASK.replace("flow.yaml", base))
-    found = search(case, opened(case / "other.yaml"))
+    found = searching(case, opened(case / base))
     at, way = (found.background.drawn(Stream.PROBE, number) for number in (3, 7))
     _, _, states = found.cost(at, 8)
     slope = sum(float(jnp.vdot(g, way[n]).real) for n, g in found._gradient(at, states, 8).items())
@@ -106,7 +111,7 @@ def test_every_number_of_devices_descends_alike(case: Path, devices: int):
     1e4)."""
     costs = []
     for count in (1, devices):
-        found = search(case, opened(case / "task.yaml", f"devices.count={count}"))
+        found = searching(case, opened(case / "flow.yaml", f"devices.count={count}"))
         at = found.begin(found.first().xi, 4)
         costs.append([at.cost] + [(at := found.descended(at, 4)).cost for _ in range(3)])
     assert_allclose(costs[1], costs[0], rtol=1e-10)
@@ -121,8 +126,8 @@ def test_an_ensemble_follows_the_flow(case: Path):
     of the analysis (1e4)."""
     ends = []
     for count in (2, 1):
-        simulation = opened(case / "task.yaml", f"devices.count={count}")
-        found = search(case, simulation, Filter, members=64, radius=1.6)
+        simulation = opened(case / "flow.yaml", f"devices.count={count}")
+        found = searching(case, simulation, Filter, members=64, radius=1.6)
         at = begun = found.first()
         while not found.is_finished(at):
             at, *_ = found.next(at)
@@ -131,11 +136,7 @@ def test_an_ensemble_follows_the_flow(case: Path):
     assert_allclose(ends[0], ends[1], atol=1e-10 * abs(ends[1]).max())
     free = _moments(found._forecast(begun.members, np.int64(8), found.data(8))[0].fields)
     free_mean, free_deviation = (np.asarray(part["velocity"]) for part in free)
-    truth = simulation.state
-    step = jax.jit(simulation.step)
-    for _ in range(8):
-        truth = step(truth, 0.05)
-    true = np.asarray(truth.fields["velocity"])
+    true = np.asarray(advanced(simulation, 8).fields["velocity"])
     error = np.linalg.norm(mean - true)
     spread = np.linalg.norm(deviation)
     assert error < 0.1 * np.linalg.norm(free_mean - true)
@@ -152,11 +153,10 @@ def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
         FLOW.replace("[16, 16, 16]", "[24, 24]").replace("INTEGRATOR", "rk2")
     )
     np.savetxt(tmp_path / "e.txt", [(k, k**4 * np.exp(-0.08 * k**2)) for k in range(1, 16)])
-    overrides = ["devices.count=1"]
-    simulation = Simulation(load_config(tmp_path / "flow.yaml", overrides), report=lambda _: None)
-    prior = background(BackgroundSettings(spectrum={"velocity": tmp_path / "e.txt"}), simulation)
+    simulation = opened(tmp_path / "flow.yaml", "devices.count=1")
+    prior = prior_of(simulation, "velocity", tmp_path / "e.txt")
     observed: Any = [SimpleNamespace(steps=np.zeros(1, int))]
-    members = Filter(simulation, observed, prior, 0.05, members=20).first().members
+    members = Filter(observed, prior, members=20).first().members
     flows = [np.asarray(member) for member in members.fields["velocity"]]
     layout = simulation.transform.layout
     settings = RandomSettings(peak=5)
@@ -180,28 +180,40 @@ def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
     assert (correlations**2).mean() == pytest.approx(variance, rel=0.3)
 
 
+DYE = "{kind: navier_stokes, viscosity: 0.05, scalars: [{name: dye, diffusivity: 0.05}]}"
 SCALARS = {
     "vorticity": (
         "{kind: python, path: turbulence_2d.py, equation: Vorticity}",
         {"vorticity": 2.0},
     ),
-    "dye": (
-        "{kind: navier_stokes, viscosity: 0.05, scalars: [{name: dye, diffusivity: 0.05}]}",
-        {"dye": 1.0},
-    ),
-    "flow and dye": (
-        "{kind: navier_stokes, viscosity: 0.05, scalars: [{name: dye, diffusivity: 0.05}]}",
-        {"velocity": 1.0, "dye": 1.0},
-    ),
+    "dye": (DYE, {"dye": 1.0}),
+    "flow and dye": (DYE, {"velocity": 1.0, "dye": 1.0}),
     "buoyancy": (
         "{kind: boussinesq, viscosity: 0.05, diffusivity: 0.05, stratification: 1}",
         {"buoyancy": 1.0},
     ),
     "two": ("{kind: python, path: gray_scott.py, equation: GrayScott}", {"u": 0.01, "v": 0.01}),
 }
-
-
 OFTEN = (("vorticity", "variational"), ("flow and dye", "ensemble"))
+OPTIONS = {
+    "variational": "windows: 1\niterations: 8\nhessian_products: 4",
+    "ensemble": "members: 40\nradius: 2",
+}
+
+
+def uncertain_flow(folder: Path, model: str, uncertain: dict[str, float]) -> Simulation:
+    """A plane flow whose fields have these variances, in flow.yaml."""
+    for equation in ("turbulence_2d.py", "gray_scott.py"):
+        shutil.copy(ROOT / "configs/equations" / equation, folder)
+    noise = "".join(f"{name}: {{variance: {v}, peak: 2}}, " for name, v in uncertain.items())
+    start = f"fields: {{{noise}}}"
+    if "velocity" in uncertain:
+        start = "peak: 2, scalars: {dye: {peak: 2}}"
+    (folder / "flow.yaml").write_text(
+        f"model: {model}\ngrid: {{shape: [12, 12]}}\ndevices: {{platform: cpu, count: 1}}\n"
+        f"initial: {{kind: random, {start}}}\ntime: {{stop: 0.2, dt: 0.05}}\n"
+    )
+    return opened(folder / "flow.yaml")
 
 
 @pytest.mark.long
@@ -212,55 +224,36 @@ def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str):
     """Observed at all points with an error of a tenth, the flow has an error of at most as much, of
     which a part remains: the observations determine it better than that."""
     model, uncertain = SCALARS[of]
-    for equation in ("turbulence_2d.py", "gray_scott.py"):
-        text = (Path(__file__).parents[2] / "configs/equations" / equation).read_text()
-        (tmp_path / equation).write_text(text)
-    noise = "".join(f"{name}: {{variance: {v}, peak: 2}}, " for name, v in uncertain.items())
-    flow = f"model: {model}\ngrid: {{shape: [12, 12]}}\ndevices: {{platform: cpu, count: 1}}\n"
-    flow += f"initial: {{kind: random, fields: {{{noise}}}}}\ntime: {{stop: 0.2, dt: 0.05}}\n"
-    if "velocity" in uncertain:
-        flow = flow.replace(f"fields: {{{noise}}}", "peak: 2, scalars: {dye: {peak: 2}}")
-    (tmp_path / "flow.yaml").write_text(flow)
-    simulation = Simulation(load_config(tmp_path / "flow.yaml"), report=lambda _: None)
-    truth = simulation.state
-    step = jax.jit(simulation.step)
-    tables = {}
-    last = truth
-    for _ in range(4):
-        last = step(last, 0.05)
+    simulation = uncertain_flow(tmp_path, model, uncertain)
+    states = [simulation.state, advanced(simulation, 4)]
     x = np.arange(12) * 2 * np.pi / 12
+    waves = np.arange(1, 9)
     random = np.random.default_rng(100)
-    deviations = {}
-    for name, variance in uncertain.items():
-        shape = simulation.model.transforms[name].inverse
-        values = np.stack([np.asarray(shape(state.fields[name])) for state in (truth, last)])
-        values = values.reshape(2, *simulation.model.shapes[name], 12, 12)
-        deviations[name] = 0.1 * variance**0.5
-        tables[name] = values + deviations[name] * random.standard_normal(values.shape)
+    true = {}
     lines = []
-    for name, values in tables.items():
+    for name, variance in uncertain.items():
+        inverse = simulation.model.transforms[name].inverse
+        shape = (*simulation.model.shapes[name], 12, 12)
+        values = np.stack([np.asarray(inverse(s.fields[name])).reshape(shape) for s in states])
+        true[name] = values[0 if method == "variational" else 1]
+        error = 0.1 * variance**0.5
+        values = values + error * random.standard_normal(values.shape)
         table = {"time": [0.0, 0.2], "x": x[:, None], "y": x, name: values}
         np.savez(tmp_path / f"{name}.npz", **table)
-        waves = np.arange(1, 9)
-        spectrum = uncertain[name] / 6 * waves**2 * np.exp(-0.3 * waves**2)
+        spectrum = variance / 6 * waves**2 * np.exp(-0.3 * waves**2)
         np.savetxt(tmp_path / f"{name}.txt", np.stack([waves, spectrum], 1))
-        lines.append(f"{{table: {name}.npz, error: {deviations[name]}}}")
+        lines.append(f"{{table: {name}.npz, error: {error}}}")
     spectra = ", ".join(f"{name}: {name}.txt" for name in uncertain)
-    own = "members: 40\nradius: 2"
-    if method == "variational":
-        own = "windows: 1\niterations: 8\nhessian_products: 4"
     (tmp_path / "task.yaml").write_text(
-        f"base: flow.yaml\nmethod: {method}\nobservations: [{', '.join(lines)}]\n{own}\n"
-        f"background: {{spectrum: {{{spectra}}}, mean: initial}}\n".replace("mean: initial", "")
+        f"base: flow.yaml\nmethod: {method}\nobservations: [{', '.join(lines)}]\n"
+        f"{OPTIONS[method]}\nbackground: {{spectrum: {{{spectra}}}}}\n"
     )
     assert main(["assimilate", str(tmp_path / "task.yaml"), "--output", str(tmp_path / "out")]) == 0
     (snapshot,) = committed(tmp_path / "out" / "snapshots")
-    for name in uncertain:
-        true = (truth if method == "variational" else last).fields[name]
+    for name, variance in uncertain.items():
         recovered = open_snapshot(snapshot)[name][...]
-        true = np.asarray(simulation.model.transforms[name].inverse(true)).reshape(recovered.shape)
-        assert recovered.shape == (*simulation.model.shapes[name], 12, 12)
-        assert np.sqrt(((recovered - true) ** 2).mean()) < deviations[name], name
+        assert recovered.shape == true[name].shape
+        assert np.sqrt(((recovered - true[name]) ** 2).mean()) < 0.1 * variance**0.5, name
 
 
 class EveryThird:
@@ -277,7 +270,7 @@ class EveryThird:
 def finished(file: Path, output: Path, signals: Any) -> int:
     """The number of starts until the search in `output` ends."""
     task = open_assimilation(file, output=str(output))
-    cluster = connect(task.config, SimpleNamespace(**vars(opened(file).cluster.allocation)))
+    cluster = connect(task.config, discover(os.environ))
     for starts in range(1, 30):
         if (code := Assimilating(task, cluster, RunLog(quiet=True), signals).run()) != 3:
             assert code == 0
@@ -320,13 +313,13 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(case: Path, tmp_path: 
         == 0
     )
     assert_allclose(outcome(shared)[1], outcome(whole)[1], atol=1e-9)
-    assert (shared / "report.html").exists()
+    assert (shared / "report.html").exists() == (find_spec("simulator.show") is not None)
 
 
 def test_observations_of_every_kind(case: Path):
     """At grid points and between them (a shift moves modes exactly), scattered in a CSV; spectra; a
     function."""
-    simulation = opened(case / "task.yaml")
+    simulation = opened(case / "flow.yaml")
     values = np.asarray(simulation.fields["velocity"])
     state = simulation.state
     h = 2 * np.pi / 16
@@ -348,7 +341,7 @@ def test_observations_of_every_kind(case: Path):
         ObservationSettings(table=case / "s.npz", error=0.1),
         ObservationSettings(table=case / "f.npz", python=python),
     ]
-    found = read_observations(settings, simulation, 0.05, lambda key, text: UserError(text))
+    found = read(simulation, *settings)
     for one in found:
         assert_allclose(one.operator(state), one.values[0], rtol=1e-12, atol=1e-14)
     assert found[2].weight.tolist() == [[0.5], [0.0]]
@@ -384,6 +377,11 @@ def test_bad_observations_are_refused_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{case / 'bad.yaml'}:2: observations.0.table: ") and words in line
     assert not (tmp_path / "out").exists()
+
+
+def test_its_file_is_not_taken_for_a_run(case: Path, capsys):
+    assert main(["check", str(case / "task.yaml")]) == 2
+    assert "task.yaml:2: this is an assimilation: simulator assimilate" in capsys.readouterr().err
 
 
 PARTICLES = "particles: [{name: drops, kind: tracer, count: 8}]\n"

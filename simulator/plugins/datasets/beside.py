@@ -1,6 +1,6 @@
 """Trajectories for a training from a process that runs beside it.
 
-The process, `python -m simulator.learn.producer`, connects to this one by a socket, which a Slurm
+The process, `python -m simulator.plugins.datasets.producer`, connects to this one by a socket, which a Slurm
 step on another node can reach, too, and waits while the reservoir holds enough."""
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import RunFailure, UserError
-from simulator.learn.reservoir import Reservoir
+from simulator.plugins.datasets.reservoir import Reservoir
 
 SECRET = "SIMULATOR_STREAM_SECRET"
 _OTHERS = (
@@ -113,7 +113,7 @@ class Beside:
     def _started(self, listener: socket.socket, secret: str) -> subprocess.Popen[str]:
         host, port = listener.getsockname()[:2]
         order = {**self._arguments, "host": host, "port": port}
-        command = [sys.executable, "-m", "simulator.learn.producer", json.dumps(order)]
+        command = [sys.executable, "-m", "simulator.plugins.datasets.producer", json.dumps(order)]
         kept = {
             name: value
             for name, value in os.environ.items()

@@ -1,6 +1,7 @@
 """`simulator assimilate`: recovers a flow from observations."""
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 from simulator.cli.parser import PROCESSES, arg, command, overrides
@@ -14,6 +15,7 @@ from simulator.errors import UserError
     arg("--output DIR", "the folder of the result"),
     arg("--overwrite", "first remove an earlier result", action="store_true"),
     *PROCESSES,
+    group="study",
 )
 def assimilate_command(args: argparse.Namespace) -> int:
     """Find the start whose run fits observations best, given a prior (4D-Var), or the flow at the last observation by
@@ -27,7 +29,11 @@ def assimilate_command(args: argparse.Namespace) -> int:
         raise UserError(
             "assimilate: needs the package optax: pip install 'simulator[learn]'"
         ) from None
-    from simulator.learn.assimilation import Assimilating, check_assimilation, open_assimilation
+    from simulator.plugins.assimilation.assimilation import (
+        Assimilating,
+        check_assimilation,
+        open_assimilation,
+    )
     from simulator.run.command import allocated, launched
 
     with allocated(args) as allocation:
@@ -39,7 +45,6 @@ def assimilate_command(args: argparse.Namespace) -> int:
         from simulator.run.log import RunLog
         from simulator.run.progress import typed
         from simulator.run.signals import SignalFlags
-        from simulator.show.assimilation import report_assimilation
         from simulator.simulation.placement import connect
         from simulator.words import short
 
@@ -48,7 +53,17 @@ def assimilate_command(args: argparse.Namespace) -> int:
         with SignalFlags(name=describe(allocation.process_id, allocation.num_processes)) as signals:
             code = Assimilating(task, cluster, log, signals).run(args.overwrite)
         if code == 0 and cluster.is_first:
-            log.say(f"report: {short(report_assimilation(task.settings.output))}")
+            log.say(_reported(task.settings.output))
             log.say(f"next:\n  {' '.join(typed())} run {short(task.settings.output / 'run.yaml')}")
         cluster.close()
     return code
+
+
+def _reported(folder: Path) -> str:
+    """Writes the report of a finished assimilation; returns the line about it."""
+    if find_spec("simulator.show") is None:
+        return "no report: it needs the plugin pictures"
+    from simulator.plugins.assimilation.report import report_assimilation
+    from simulator.words import short
+
+    return f"report: {short(report_assimilation(folder))}"

@@ -23,12 +23,11 @@ import numpy as np
 from jax import lax
 
 from simulator.errors import RunFailure
-from simulator.learn.background import Prior
-from simulator.learn.observations import Data, Observed
-from simulator.learn.search import Search
 from simulator.physics.models import Fields, State
+from simulator.plugins.assimilation.background import Prior
+from simulator.plugins.assimilation.observations import Data, Observed
+from simulator.plugins.assimilation.search import Search
 from simulator.simulation.initial_state import without_divergence
-from simulator.simulation.simulation import Simulation
 from simulator.spectral.random import Stream
 
 _PER_RADIUS = 3  # Points of the lattice of weights in a radius of localisation.
@@ -49,18 +48,16 @@ class Filter(Search[Members]):
 
     def __init__(
         self,
-        simulation: Simulation,
         observed: Sequence[Observed],
         background: Prior,
-        dt: float,
         members: int = 40,
         inflation: float | None = None,
         radius: float | None = None,
     ):
-        super().__init__(simulation, observed, background, dt)
+        super().__init__(observed, background)
         self.number_of_members = members
         self._inflation = inflation
-        self._radius = radius or min(simulation.grid.seen(simulation.grid.box)) / 3
+        self._radius = radius or min(self.simulation.grid.seen(self.simulation.grid.box)) / 3
 
     def first(self) -> Members:
         """Members drawn from the prior, the same on any number of devices."""

@@ -15,8 +15,8 @@ from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.learn.stream import StreamedGroup, steps_to
 from simulator.physics.models import State
+from simulator.plugins.datasets.stream import StreamedGroup, steps_to
 from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.placement import connect, most_devices
 from simulator.simulation.simulation import Simulation

@@ -14,10 +14,9 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 
-from simulator.learn.background import Prior, freedom
-from simulator.learn.observations import Data, Observed
 from simulator.physics.models import Fields, State
-from simulator.simulation.simulation import Simulation
+from simulator.plugins.assimilation.background import Prior, freedom
+from simulator.plugins.assimilation.observations import Data, Observed, step_length
 from simulator.spectral.layout import Layout
 
 At = TypeVar("At")
@@ -29,13 +28,11 @@ class Search(ABC, Generic[At]):
 
     shown = 0  # The index of the observation time at which the report shows the recovered flow.
 
-    def __init__(
-        self, simulation: Simulation, observed: Sequence[Observed], background: Prior, dt: float
-    ):
-        self.simulation = simulation
+    def __init__(self, observed: Sequence[Observed], background: Prior):
+        self.simulation = background.simulation
         self.observed = observed
         self.background = background
-        self.dt = dt
+        self.dt = step_length(self.simulation)
         self.steps = np.unique(np.concatenate([one.steps for one in observed]))
 
     def layout(self, field: str) -> Layout:
@@ -86,8 +83,8 @@ class Search(ABC, Generic[At]):
         return jax.jit(shells, static_argnums=0)
 
     def spectra(self, fields: Fields) -> dict[str, np.ndarray]:
-        """By uncertain field, for each shell: its wavenumber, the spectrum of `fields`, and that of
-        the prior."""
+        """The wavenumbers of the shells, the spectrum of `fields` and that of the prior, for each
+        uncertain field."""
         result: dict[str, np.ndarray] = {}
         for name in self.background.root:
             layout = self.layout(name)
@@ -96,7 +93,7 @@ class Search(ABC, Generic[At]):
         return result | {f"prior_{n}": prior for n, prior in self.prior_shells().items()}
 
     def prior_shells(self) -> dict[str, np.ndarray]:
-        """By uncertain field, half the prior's variance in each shell."""
+        """Half the prior's variance in each shell, by uncertain field."""
         variances = {}
         for name, root in self.background.root.items():
             of_component = np.asarray(jax.block_until_ready(self.shells(name, root)))

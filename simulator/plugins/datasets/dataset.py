@@ -44,17 +44,18 @@ from simulator.files import (
     sync_folder,
     write_durably,
 )
-from simulator.learn.certificate import MEASURED, certified, resolution_of
-from simulator.learn.frames import TOLERANCE, check_alike, frame_times
+from simulator.plugins.datasets.certificate import MEASURED, certified, resolution_of
+from simulator.plugins.datasets.frames import TOLERANCE, check_alike, frame_times
+from simulator.plugins.datasets.settings import CERTIFICATE, FOLDER, SPLITS, dataset_of
 from simulator.run.lock import RunLock
 from simulator.study.batch import varied_numbers
 from simulator.study.runs import SweepRun, is_compared
 from simulator.study.study_status import MemberState, status_of
-from simulator.study.sweep import CERTIFICATE, Sweep
+from simulator.study.sweep import Sweep
 
 PLAN = "dataset.json"
 STATS = "stats.yaml"
-_DERIVED = (STATS, Path(CERTIFICATE).name)  # The files that follow from the runs and the others.
+_DERIVED = (STATS, CERTIFICATE)  # The files that follow from the runs and the others.
 _LOOK = 1.0  # Seconds between two looks for runs that are done.
 _FLOAT = np.dtype("<f4")
 Runs = Sequence[SweepRun]
@@ -88,8 +89,10 @@ def check_dataset(sweep: Sweep) -> None:
 def divided(sweep: Sweep) -> dict[str, Runs]:
     """The runs of every file. Raises UserError if there are too few runs."""
     files = {}
-    most = sweep.settings.dataset.trajectories_per_file
-    for split, runs in sweep.split.items():
+    settings = dataset_of(sweep)
+    most = settings.trajectories_per_file
+    for split in SPLITS:
+        runs = sweep.parts[split]
         for number, first in enumerate(range(0, len(runs), most)):
             files[f"data/{split}/{sweep.name}_{number:04d}.hdf5"] = runs[first : first + most]
     return files
@@ -109,10 +112,10 @@ class DatasetWriter:
 
     def __init__(self, sweep: Sweep):
         self._sweep = sweep
-        self._folder = sweep.folder / "dataset"
+        self._folder = sweep.folder / FOLDER
         self._files = divided(sweep)
         self._times = frame_times(sweep)
-        self._statistics: dict[str, _Statistics] = {}  # Of every file that is there.
+        self._statistics: dict[str, _Statistics] = {}  # By file, for every file that is there.
         self._damaged: list[str] = []  # Lines about the files that are made again.
         self._over = threading.Event()
         self._lock: RunLock | None = None
@@ -207,7 +210,7 @@ class DatasetWriter:
         plan = {
             "fields": [field.name for field in fields],
             "times": self._times.tolist(),
-            "refined_runs": self._sweep.settings.dataset.refined_runs,
+            "refined_runs": dataset_of(self._sweep).refined_runs,
             "files": hashes,
         }
         earlier = read_json(self._folder / PLAN)

@@ -1,5 +1,5 @@
 """The process that computes the trajectories of `TrajectoryStream.beside`:
-python -m simulator.learn.producer ORDER."""
+python -m simulator.plugins.datasets.producer ORDER."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import RunFailure, UserError
-from simulator.learn.beside import SECRET, send, send_end
-from simulator.learn.stream import StreamedRuns, stream
+from simulator.plugins.datasets.beside import SECRET, send, send_end
+from simulator.plugins.datasets.stream import StreamedRuns, stream
 
 
 def produce(order: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from simulator.files import read_json, replace_file
-from simulator.learn.assimilation import HISTORY, RECORD, RESULT
+from simulator.plugins.assimilation.assimilation import HISTORY, RECORD, RESULT
 from simulator.plugins.pictures import page
 from simulator.plugins.pictures.lines import DrawnCurve, plotted
 from simulator.plugins.pictures.style import draw, figure

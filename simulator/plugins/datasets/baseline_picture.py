@@ -2,16 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from simulator.learn.baseline import Point, Trial
+from simulator.plugins.datasets.baseline import Point, Trial
 from simulator.plugins.pictures.style import COLOURS, WIDTH, draw
 
-__all__ = ["draw", "error_against_cost"]
-
 _MARKS = "osD^vP"
+
+
+def draw_baseline(
+    folder: Path, trials: Sequence[Trial], points: Sequence[Point], floor: float | None
+) -> Path:
+    """Draws `folder`/baseline.png; returns its path."""
+    return draw(lambda: error_against_cost(trials, points, floor), folder / "baseline.png")
 
 
 def error_against_cost(

@@ -11,7 +11,7 @@ The diagonal of the rest, M - A, is the mean of z times (M - A) z over random di
 modulus (Hutchinson, Commun. Stat. Simul. Comput. 19, 433 (1990)), with M z by conjugate gradients that
 begin with A z and are preconditioned by A."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -23,7 +23,7 @@ Control = dict[str, jax.Array]
 Shells = dict[str, np.ndarray]
 Product = Callable[[Control], Control]
 _EXHAUSTED = 1e-6  # Relative to the largest eigenvalue; then the basis spans an invariant subspace.
-_SOLVED = 1e-3  # Of the squared residual of conjugate gradients.
+_SOLVED = 1e-3  # The factor by which conjugate gradients lower the squared residual.
 _SCATTER = 1e-2  # Relative standard error of a field's variance at which no more directions follow.
 
 
@@ -92,18 +92,31 @@ def eigenpairs(
     return np.maximum(values, 0), [_combined(column, basis) for column in columns.T]
 
 
-def solved(
-    curvature: Product,
-    precondition: Product,
-    right: Control,
-    guess: Control,
-    room: Callable[[], int],
+class _Curvature:
+    """The products with G; at most `most` are made."""
+
+    def __init__(self, product: Product, most: int):
+        self._product = product
+        self._most = most
+        self.used = 0
+
+    def __call__(self, vector: Control) -> Control:
+        self.used += 1
+        return self._product(vector)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.used >= self._most
+
+
+def _solved(
+    curvature: _Curvature, precondition: Product, right: Control, guess: Control
 ) -> tuple[Control, bool]:
     """x of (1 + curvature) x = `right` by preconditioned conjugate gradients from a guess, and
-    whether it has converged; it ends without `room` for another product."""
+    whether it has converged; it ends when the products are spent."""
     x = guess
     direction = None
-    if room() <= 0:
+    if curvature.is_spent:
         return x, False
     residual = _plus(_plus(right, -1.0, guess), -1.0, curvature(guess))
     first = float(_inner(right, precondition(right)))
@@ -114,7 +127,7 @@ def solved(
         square = float(_inner(residual, preconditioned))
         if square < _SOLVED * first:
             return x, True
-        if room() <= 0:
+        if curvature.is_spent:
             return x, False
         direction = (
             preconditioned
@@ -138,13 +151,7 @@ def posterior(
     """The posterior by at most so many products with G, `curvature`; most of them are for
     eigenpairs. `measure` gives half the sum of products of two fields in each shell, `prior` its mean
     for a random direction, and `random` the direction of a number."""
-    used = 0
-
-    def counted(vector: Control) -> Control:
-        nonlocal used
-        used += 1
-        return curvature(vector)
-
+    counted = _Curvature(curvature, products)
     values, vectors = eigenpairs(counted, start, max(3 * products // 4, 1))
     known = values / (1 + values)
     variance = dict(prior)
@@ -160,28 +167,34 @@ def posterior(
     corrections = []
     freedoms = []
     is_rough = False
-    for number in count():
-        direction = random(number)
-        guess = approximate(direction)
-        x, converged = solved(counted, approximate, direction, guess, lambda: products - used)
+    for change, direction, converged in _changes(counted, approximate, random):
         if corrections and not converged:
             break
         is_rough = not converged
-        change = _plus(x, -1.0, guess)
         corrections.append(measure(direction, change))
         freedoms.append(-float(_inner(direction, change)))
-        if used >= products or _scatter(variance, corrections) < _SCATTER:
+        if counted.is_spent or _scatter(variance, corrections) < _SCATTER:
             break
     mean = {n: sum(c[n] for c in corrections) / len(corrections) for n in prior}
-    variance = {n: np.maximum(variance[n] + mean[n], 0) for n in prior}
     return Posterior(
-        variance=variance,
+        variance={n: np.maximum(variance[n] + mean[n], 0) for n in prior},
         known=float(known.sum() + np.mean(freedoms)),
         eigenpairs=len(values),
         directions=len(corrections),
-        products=used,
+        products=counted.used,
         is_rough=is_rough,
     )
+
+
+def _changes(
+    curvature: _Curvature, approximate: Product, random: Callable[[int], Control]
+) -> Iterator[tuple[Control, Control, bool]]:
+    """(M - A) z of random directions z, z, and whether conjugate gradients have converged."""
+    for number in count():
+        direction = random(number)
+        guess = approximate(direction)
+        x, converged = _solved(curvature, approximate, direction, guess)
+        yield _plus(x, -1.0, guess), direction, converged
 
 
 def _scatter(variance: Shells, corrections: Sequence[Shells]) -> float:

@@ -9,23 +9,15 @@ import pytest
 
 pytest.importorskip("optax")
 from linear_gaussian import TIMES, LinearGaussian, grid_points, problem
+from searches import opened, search
 from tiers import slow
 
-from simulator import Simulation
-from simulator.config import load_config
-from simulator.errors import UserError
-from simulator.learn.background import BackgroundSettings, background
-from simulator.learn.kalman import Filter, _moments
-from simulator.learn.observations import ObservationSettings, read_observations
-from simulator.learn.variational import Variational
+from simulator.plugins.assimilation.kalman import Filter, _moments
+from simulator.plugins.assimilation.variational import Variational
 
 
-def search(folder: Path, method: Any, **own: Any) -> Any:
-    simulation = Simulation(load_config(folder / "flow.yaml"), report=lambda line: None)
-    settings = [ObservationSettings(table=folder / "table.npz")]
-    observed = read_observations(settings, simulation, 0.25, lambda key, text: UserError(text))
-    prior = background(BackgroundSettings(spectrum={"vorticity": folder / "e.txt"}), simulation)
-    return method(simulation, observed, prior, 0.25, **own)
+def searching(folder: Path, method: Any, **own: Any) -> Any:
+    return search(folder, opened(folder / "flow.yaml"), method, "vorticity", **own)
 
 
 def values(filter_or_search: Any, field: jax.Array) -> np.ndarray:
@@ -43,7 +35,7 @@ def test_the_filter_is_that_of_kalman_but_for_its_samples(tmp_path: Path, member
     tr(C^2). The next order is that of d / m, with the d = tr(K H) degrees of freedom that are
     observed. The variance is low by as much, since members span fewer directions."""
     exact = problem(tmp_path, observed=10, error=1.0, seed=1)
-    found = search(tmp_path, Filter, members=members, inflation=1.0, radius=1e9)
+    found = searching(tmp_path, Filter, members=members, inflation=1.0, radius=1e9)
     at = found.first()
     while not found.is_finished(at):
         at, *_ = found.next(at)
@@ -78,7 +70,7 @@ def test_the_descent_ends_at_the_posterior_mean(tmp_path: Path):
     minimum, in posterior deviations, is about the root of J's excess, which is some of these steps:
     1e-3 of a deviation is a hundred."""
     exact = problem(tmp_path, observed=40, error=0.5, seed=2)
-    found = search(tmp_path, Variational, windows=1, iterations=200, tolerance=1e-10)
+    found = searching(tmp_path, Variational, windows=1, iterations=200, tolerance=1e-10)
     at = found.first()
     said = ""
     while not found.is_finished(at):
@@ -105,7 +97,7 @@ def test_the_expected_error_is_that_of_the_posterior(tmp_path: Path):
         exact.spectrum(each) for each in (np.diag(exact.variance), exact.covariance)
     )
     assert (prior[1:] / posterior[1:]).max() > 9
-    found = search(tmp_path, Variational)
+    found = searching(tmp_path, Variational)
     _, states = found.misfits(found.first().xi, 4)
     estimate = found.posterior(found.first().xi, states, 4)
     given = estimate.variance["vorticity"][: len(posterior)]
@@ -114,7 +106,7 @@ def test_the_expected_error_is_that_of_the_posterior(tmp_path: Path):
     assert estimate.known == pytest.approx(np.trace(_gain(exact) @ exact.observation), rel=0.01)
     assert not estimate.is_rough
 
-    found = search(tmp_path, Variational, hessian_products=100)
+    found = searching(tmp_path, Variational, hessian_products=100)
     fewer = found.posterior(found.first().xi, states, 4)
     assert fewer.eigenpairs < 100 and fewer.directions > 1
     assert fewer.variance["vorticity"].sum() == pytest.approx(posterior.sum(), rel=0.05)

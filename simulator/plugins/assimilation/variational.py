@@ -22,11 +22,11 @@ import optax
 from jax import lax
 
 from simulator.errors import RunFailure
-from simulator.learn.background import Prior, copies, freedom
-from simulator.learn.observations import Data, Observed
-from simulator.learn.posterior import Control, Posterior, Shells, posterior
-from simulator.learn.search import Search
 from simulator.physics.models import State, StateMemory
+from simulator.plugins.assimilation.background import Prior, copies, freedom
+from simulator.plugins.assimilation.observations import Data, Observed
+from simulator.plugins.assimilation.posterior import Control, Posterior, Shells, posterior
+from simulator.plugins.assimilation.search import Search
 from simulator.simulation.advance import beginning
 from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
@@ -61,16 +61,14 @@ class Variational(Search[Iterate]):
 
     def __init__(
         self,
-        simulation: Simulation,
         observed: Sequence[Observed],
         background: Prior,
-        dt: float,
         windows: int = 4,
         iterations: int = 30,
         tolerance: float = 2e-3,
         hessian_products: int = 200,
     ):
-        super().__init__(simulation, observed, background, dt)
+        super().__init__(observed, background)
         self.lbfgs = optax.scale_by_lbfgs(MEMORY)
         self._ends = self.windows(windows)
         self._most = iterations

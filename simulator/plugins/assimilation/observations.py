@@ -19,10 +19,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
 
 from simulator.errors import did_you_mean
-from simulator.learn.observation_files import (
+from simulator.measure.kind import AXES
+from simulator.measure.probes import values_at, values_at_points
+from simulator.measure.python_series import FieldView
+from simulator.physics.models import State, outputs
+from simulator.physics.user_function import UserFunction
+from simulator.plugins.assimilation.observation_files import (
     RESERVED,
     Arrays,
     Expected,
@@ -30,34 +34,11 @@ from simulator.learn.observation_files import (
     checked,
     read_arrays,
 )
-from simulator.measure.kind import AXES
-from simulator.measure.probes import values_at, values_at_points
-from simulator.measure.python_series import FieldView
-from simulator.physics.models import State, outputs
-from simulator.physics.user_function import UserFunction
-from simulator.settings import InputPath, Positive, PythonFile, Settings
+from simulator.plugins.assimilation.settings import FunctionSettings, ObservationSettings
 from simulator.simulation.simulation import Simulation
 
 SPAN = 64  # Points that lie on a lattice with at most so many times their number are summed axis by axis.
 _CLOSE = 1e-6
-
-
-class FunctionSettings(Settings):
-    path: PythonFile
-    """A Python file."""
-    function: str = "observe"
-    """function(fields, **parameters) -> array, with jax.numpy; `fields["velocity"]` are values on
-    the grid."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
-
-
-class ObservationSettings(Settings):
-    table: InputPath
-    """CSV, npz or HDF5."""
-    error: Positive | None = None
-    """Standard deviation of every value; by default the table's `error`."""
-    python: FunctionSettings | None = None
-    """The function of the state whose values the table holds."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +72,6 @@ Data = tuple[tuple[np.ndarray, np.ndarray], ...]  # Values and weights by kind o
 def read_observations(
     settings: Sequence[ObservationSettings],
     simulation: Simulation,
-    dt: float,
     refused: Callable[[str, str], Exception],
 ) -> list[Observed]:
     """The observations. `refused(key, message)` makes the error about a key relative to the list,
@@ -100,15 +80,13 @@ def read_observations(
     observed = []
     for number, entry in enumerate(settings):
         try:
-            observed.append(_observed(entry, read_arrays(entry.table), simulation, dt))
+            observed.append(_observed(entry, read_arrays(entry.table), simulation))
         except ValueError as error:
             raise refused(f"{number}.table", f"{entry.table}: {error}") from None
     return observed
 
 
-def _observed(
-    settings: ObservationSettings, arrays: Arrays, simulation: Simulation, dt: float
-) -> Observed:
+def _observed(settings: ObservationSettings, arrays: Arrays, simulation: Simulation) -> Observed:
     if settings.python is not None:
         table = _by_function(settings.python, arrays, simulation)
     elif "k" in arrays:
@@ -117,7 +95,7 @@ def _observed(
         table = _at_points(arrays, simulation)
     arrays = table.arrays
     values = table.values
-    steps = _steps(arrays["time"], simulation, dt)
+    steps = _steps(arrays["time"], simulation)
     if settings.error is None and "error" not in arrays:
         raise ValueError("has no `error`; give the key error, the standard deviation of the values")
     error = np.asarray(arrays["error"] if settings.error is None else settings.error)
@@ -143,7 +121,14 @@ def _observed(
     )
 
 
-def _steps(times: np.ndarray, simulation: Simulation, dt: float) -> np.ndarray:
+def step_length(simulation: Simulation) -> float:
+    """The fixed time step of the run, which every assimilation has."""
+    assert simulation.config.time.dt is not None
+    return simulation.config.time.dt
+
+
+def _steps(times: np.ndarray, simulation: Simulation) -> np.ndarray:
+    dt = step_length(simulation)
     first = simulation.first_time
     last = simulation.config.time.stop
     if len(outside := times[(times < first - _CLOSE * dt) | (times > last + _CLOSE * dt)]):

@@ -27,14 +27,15 @@ import numpy as np
 from simulator.config import RunConfig
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file, replace_json
-from simulator.learn.certificate import least_resolved
-from simulator.learn.frames import check_alike, frame_times
-from simulator.learn.solver import Frames, Solver, Starts, distance, grid_in_words
 from simulator.physics.stepping import INTEGRATORS
+from simulator.plugins.datasets.certificate import least_resolved
+from simulator.plugins.datasets.frames import check_alike, frame_times
+from simulator.plugins.datasets.other_grid import Frames, Solver, Starts, distance, grid_in_words
+from simulator.plugins.datasets.settings import certificate_file
 from simulator.study.batch import groups
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, statuses_of
-from simulator.study.sweep import CERTIFICATE, Sweep
+from simulator.study.sweep import Sweep
 
 Say = Callable[[str], None]
 FEWEST_POINTS = 8
@@ -60,7 +61,7 @@ class Trial:
     error: float
     seconds: float
     steps: float
-    best: bool = False  # Of its grid.
+    best: bool = False  # Whether it is the best of its grid.
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def measure(sweep: Sweep, most: int, say: Say = print) -> list[Trial]:
     UserError for data sets whose runs are not done, or cannot be computed on another grid."""
     check_alike(sweep)
     times = frame_times(sweep)
-    runs = (sweep.split["test"] or sweep.split["train"])[:most]
+    runs = (sweep.parts["test"] or sweep.parts["train"])[:most]
     statuses = statuses_of([run.folder for run in runs])
     waiting = [
         run.index
@@ -247,7 +248,7 @@ def comparison(point: Point, trials: Sequence[Trial]) -> str:
 def floor_of(sweep: Sweep) -> float | None:
     """The distance of the data set itself to the next finer grid, below which errors mean nothing;
     None if it is not known."""
-    entries = read_json(sweep.folder / CERTIFICATE).get("runs", {})
+    entries = read_json(certificate_file(sweep)).get("runs", {})
     return least_resolved(entries.values()).get("distance_to_finer")
 
 

@@ -18,9 +18,9 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import leaves
 from simulator.errors import RunFailure, UserError, did_you_mean
-from simulator.learn.beside import Beside
-from simulator.learn.frames import check_alike, frame_times
 from simulator.physics.models import State, outputs
+from simulator.plugins.datasets.beside import Beside
+from simulator.plugins.datasets.frames import check_alike, frame_times
 from simulator.run.events import Event, Moment, Schedule, events
 from simulator.simulation.advance import NO_STEPS, Until
 from simulator.simulation.placement import connect

@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,12 @@ from simulator.archive.snapshot_reader import StoredField
 from simulator.cli import main
 from simulator.config import read_yaml
 from simulator.errors import UserError
-from simulator.learn import dataset
-from simulator.learn.stream import stream
+from simulator.plugins.datasets import dataset
+from simulator.plugins.datasets.stream import stream
 from simulator.study.ensemble import Ensemble
-from simulator.study.study_status import statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, statuses_of
 from simulator.study.sweep import Sweep, open_sweep
+from simulator.study.sweep_progress import next_commands
 
 MODEL = "{kind: boussinesq, viscosity: 0.01, diffusivity: 0.01, stratification: 1}"
 BASE = base_of((8, 12), MODEL)
@@ -91,7 +94,7 @@ def test_files_are_written_while_other_runs_go_on(computed: Sweep, monkeypatch):
     sweep = computed
     whole = contents(written(sweep))
     shutil.rmtree(sweep.folder / "dataset")
-    going = sweep.split["test"][0].folder
+    going = sweep.parts["test"][0].folder
     going.rename(going.with_name("later"))
     monkeypatch.setattr(dataset, "_LOOK", 0.01)
     with dataset.DatasetWriter(sweep) as writer:
@@ -142,67 +145,59 @@ def check_shapes(file: Any) -> None:
         assert array.shape == (*lead, *extents), name
 
 
-def test_the_format_of_the_well(computed: Sweep):
-    """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py), and
-    the runs' values."""
-    folder = written(computed)
-    with h5py.File(folder / "data" / "train" / "study_0000.hdf5") as opened:
-        file: Any = opened
-        described = dict(
-            dataset_name="study", grid_type="cartesian", n_spatial_dims=2, n_trajectories=2
-        )
-        assert described.items() <= dict(file.attrs).items()
-        check_shapes(file)
-        assert {"time.dt"} < {*file.attrs["simulation_parameters"]} < file.attrs.keys()
-        assert [*file["dimensions"].attrs["spatial_dims"]] == ["x", "y"]
-        assert [file[f"dimensions/{name}"].shape for name in ("time", "x", "y")] == [
-            (3,),
-            (8,),
-            (12,),
-        ]
-        named = {
-            group: [*file[group].attrs["field_names"]]
-            for group in file
-            if "field_names" in file[group].attrs
-        }
-        assert (named["t0_fields"], named["t1_fields"], named["t2_fields"]) == (
-            ["buoyancy"],
-            ["velocity"],
-            [],
-        )
-        assert named["scalars"][0] == "model.viscosity"
-        assert {*named["scalars"][1:]} == {*file.attrs["simulation_parameters"]}
-        assert file["scalars/time.dt"][()] == np.float32(0.02)
-        for name, shape in (
-            ("t0_fields/buoyancy", (2, 3, 8, 12)),
-            ("t1_fields/velocity", (2, 3, 8, 12, 2)),
-        ):
-            assert (file[name].shape, file[name].dtype) == (shape, "f4")
-            varying = {
-                key: np.atleast_1d(value).tolist() for key, value in file[name].attrs.items()
-            }
-            assert varying == dict(
-                dim_varying=[True, True], sample_varying=[True], time_varying=[True]
-            )
-        for axis, group in zip("xy", file["boundary_conditions"].values(), strict=True):
-            assert (group.attrs["bc_type"], [*group.attrs["associated_dims"]]) == (
-                "PERIODIC",
-                [axis],
-            )
-            assert [*np.flatnonzero(group["mask"])] == [0, len(group["mask"]) - 1]
-        velocity = file["t1_fields/velocity"][...]
-        rows = zip(file.attrs["runs"], file["scalars/model.viscosity"], velocity, strict=True)
-        for hash_, viscosity, values in rows:
-            run = open_run(computed.folder / hash_)
-            assert viscosity == np.float32(run.config["model"]["viscosity"])
-            frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
-            assert_array_equal(values, np.array(frames, "f4"))
-    stats = read_yaml(folder / "stats.yaml").value
+@pytest.fixture
+def trained(computed: Sweep) -> Iterator[Any]:
+    """The file of train of the data set."""
+    with h5py.File(written(computed) / "data" / "train" / "study_0000.hdf5") as file:
+        yield file
+
+
+def names_in(file: Any, group: str) -> list[str]:
+    return [*file[group].attrs["field_names"]]
+
+
+def test_the_format_of_the_well(trained: Any):
+    """The rules that The Well checks its own files by (scripts/check_thewell_formatting.py)."""
+    check_shapes(trained)
+    described = dict(
+        dataset_name="study", grid_type="cartesian", n_spatial_dims=2, n_trajectories=2
+    )
+    assert described.items() <= dict(trained.attrs).items()
+    shared = {*trained.attrs["simulation_parameters"]}
+    assert {"time.dt"} < shared < trained.attrs.keys()
+    assert [*trained["dimensions"].attrs["spatial_dims"]] == ["x", "y"]
+    lengths = {name: len(trained[f"dimensions/{name}"]) for name in ("time", "x", "y")}
+    assert lengths == {"time": 3, "x": 8, "y": 12}
+    fields = [names_in(trained, f"t{order}_fields") for order in range(3)]
+    assert fields == [["buoyancy"], ["velocity"], []]
+    varied, *constants = names_in(trained, "scalars")
+    assert varied == "model.viscosity" and {*constants} == shared
+    assert trained["scalars/time.dt"][()] == np.float32(0.02)
+    shapes = {"t0_fields/buoyancy": (2, 3, 8, 12), "t1_fields/velocity": (2, 3, 8, 12, 2)}
+    for name, shape in shapes.items():
+        stored = trained[name]
+        assert (stored.shape, stored.dtype) == (shape, "f4")
+        varying = {key: np.atleast_1d(value).tolist() for key, value in stored.attrs.items()}
+        assert varying == dict(dim_varying=[True, True], sample_varying=[True], time_varying=[True])
+    for axis, group in zip("xy", trained["boundary_conditions"].values(), strict=True):
+        assert group.attrs["bc_type"] == "PERIODIC"
+        assert [*group.attrs["associated_dims"]] == [axis]
+        assert [*np.flatnonzero(group["mask"])] == [0, len(group["mask"]) - 1]
+
+
+def test_a_data_set_has_the_values_of_the_runs_and_their_statistics(computed: Sweep, trained: Any):
+    velocity = trained["t1_fields/velocity"][...]
+    rows = zip(trained.attrs["runs"], trained["scalars/model.viscosity"], velocity, strict=True)
+    for hash_, viscosity, values in rows:
+        run = open_run(computed.folder / hash_)
+        assert viscosity == np.float32(run.config["model"]["viscosity"])
+        frames = [np.moveaxis(snapshot["velocity"][...], 0, -1) for snapshot in run.snapshots]
+        assert_array_equal(values, np.array(frames, "f4"))
+    stats = read_yaml(computed.folder / "dataset" / "stats.yaml").value
     assert {"edge_share", "budget_residual"} < stats.pop("certificate").keys()
     velocity = velocity.astype(float)
-    assert set(stats) == {
-        f"{name}{end}" for name in ("mean", "rms", "std") for end in ("", "_delta")
-    }
+    kinds = product(("mean", "rms", "std"), ("", "_delta"))
+    assert set(stats) == {f"{name}{end}" for name, end in kinds}
     assert_allclose(stats["std"]["velocity"], velocity.std((0, 1, 2, 3)), rtol=1e-10)
     increments = (np.diff(velocity, axis=1) ** 2).mean((0, 1, 2, 3)) ** 0.5
     assert_allclose(stats["rms_delta"]["velocity"], increments, rtol=1e-10)
@@ -326,6 +321,20 @@ def test_a_stream_has_the_values_of_the_snapshots(
     assert_allclose(parts[0].time, [0, 0.1, 0.2])
 
 
+def test_a_data_set_is_proposed_until_it_is_there(study):
+    """Only where the file describes it."""
+
+    def proposed(sweep: Sweep) -> bool:
+        commands = next_commands(sweep, [MemberStatus(MemberState.DONE)])
+        return any(command.endswith("simulator dataset study.yaml") for command in commands)
+
+    assert not proposed(study(STUDY.partition("dataset:")[0], BASE))
+    described = study(STUDY, BASE)
+    assert proposed(described)
+    (described.folder / "dataset").mkdir(parents=True)
+    assert not proposed(described)
+
+
 def test_an_unfinished_sweep_is_no_array(study):
     with pytest.raises(UserError, match=r"4 runs are not done \(0, 1, 2, 3\)"):
         study(STUDY, BASE).array("velocity")
@@ -340,7 +349,7 @@ def test_the_reader_of_the_well(computed: Sweep, monkeypatch):
     )
     assert main(["dataset", "study.yaml"]) == 0
     folder = str(computed.folder / "dataset")
-    for split, runs in computed.split.items():
+    for split, runs in computed.parts.items():
         read = data.WellDataset(
             path=folder, well_split_name=split, n_steps_input=1, n_steps_output=1
         )

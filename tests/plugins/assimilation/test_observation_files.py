@@ -7,17 +7,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from searches import opened, read
 from tiers import slow
 
 from simulator import Simulation
-from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.learn.observations import (
-    FunctionSettings,
-    ObservationSettings,
-    Observed,
-    read_observations,
-)
+from simulator.plugins.assimilation.observations import Observed
+from simulator.plugins.assimilation.settings import FunctionSettings, ObservationSettings
 
 FLOW = """
 model: {kind: navier_stokes, viscosity: 0.02}
@@ -35,7 +31,7 @@ Change = Callable[[Arrays, np.random.Generator], None]
 def simulation(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
     folder = tmp_path_factory.mktemp("observed")
     (folder / "flow.yaml").write_text(FLOW)
-    return Simulation(load_config(folder / "flow.yaml"), report=lambda line: None)
+    return opened(folder / "flow.yaml")
 
 
 def good(kind: str) -> Arrays:
@@ -58,8 +54,7 @@ def observed(simulation: Simulation, path: Path, kind: str) -> Observed:
     if kind == "function":
         (speed := path.with_name("speed.py")).write_text(SPEED)
         python = FunctionSettings(path=speed)
-    settings = [ObservationSettings(table=path, python=python)]
-    (one,) = read_observations(settings, simulation, 0.1, lambda key, text: UserError(text))
+    (one,) = read(simulation, ObservationSettings(table=path, python=python))
     return one
 
 
@@ -98,10 +93,8 @@ def nonsense() -> Iterator[tuple[str, Change]]:
 
     def of(name: str, change: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Change:
         def changed(arrays: Arrays, random: np.random.Generator) -> None:
-            key = (
-                name if name != "places" else str(random.choice([n for n in arrays if n in "xyk"]))
-            )
-            key = values_of(arrays) if name == "values" else key
+            keys = {"values": [values_of(arrays)], "places": [n for n in arrays if n in "xyk"]}
+            key = str(random.choice(keys.get(name, [name])))
             arrays[key] = change(arrays[key], random)
 
         return changed

@@ -10,11 +10,12 @@ from simulator.archive.open_run import open_run
 from simulator.archive.series_file import read_columns
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json
-from simulator.learn.solver import Solver, Starts, distance, finer, grid_in_words
 from simulator.physics.resolution_columns import measured_resolutions
+from simulator.plugins.datasets.other_grid import Solver, Starts, distance, finer, grid_in_words
+from simulator.plugins.datasets.settings import certificate_file, dataset_of
 from simulator.study.batch import groups
 from simulator.study.runs import SweepRun
-from simulator.study.sweep import CERTIFICATE, Sweep
+from simulator.study.sweep import Sweep
 
 Say = Callable[[str], None]
 _REDUCED: Mapping[str, Callable[[np.ndarray], Any]] = {
@@ -59,14 +60,14 @@ def certified(sweep: Sweep, times: np.ndarray, say: Say = print) -> dict[str, fl
     For the first `dataset.refined_runs` runs of train, `distance_to_finer` is the distance to the
     same run on a grid with twice the points along each axis and half the time step. The runs are
     done; an interrupted call is continued by the next one."""
-    path = sweep.folder / CERTIFICATE
+    path = certificate_file(sweep)
     entries: dict[str, Any] = read_json(path).get("runs", {})
     for run in sweep.runs:
         if run.hash not in entries:
             rows = len(_diagnostics(run).get("step", ()))
             entries[run.hash] = {"index": run.index, "rows": rows} | _plain(resolution_of(run))
     replace_json(path, {"runs": entries})
-    for run in sweep.split["train"][: sweep.settings.dataset.refined_runs]:
+    for run in sweep.parts["train"][: dataset_of(sweep).refined_runs]:
         if "distance_to_finer" not in entries[run.hash]:
             entries[run.hash] |= _plain({"distance_to_finer": refined(run, times, say)})
             replace_json(path, {"runs": entries})

@@ -63,7 +63,7 @@ class LinearGaussian:
 
     @property
     def covariance(self) -> np.ndarray:
-        """Of the start after the observations."""
+        """The covariance of the start after the observations."""
         precision = self.observation.T @ self.observation / self.error**2
         return np.linalg.inv(precision + np.diag(1 / self.variance))
 

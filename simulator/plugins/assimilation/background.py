@@ -9,56 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from pydantic import model_validator
 
-from simulator.archive.manifest import NAME, committed
 from simulator.errors import UserError
 from simulator.physics.initial.random import tabulated
 from simulator.physics.models import Fields
-from simulator.settings import InputPath, Settings, wrong
+from simulator.plugins.assimilation.settings import BackgroundSettings
 from simulator.simulation.initial_state import without_divergence
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import OverModes
 from simulator.spectral.layout import Layout
 from simulator.spectral.random import Stream, gaussian
-
-
-class BackgroundSettings(Settings):
-    """The prior, from spectra or from snapshots. Other fields keep their initial condition."""
-
-    spectrum: dict[str, InputPath] | None = None
-    """Text files with two columns, k and E(k), by field: E dk adds up to the box mean of the square
-    over 2."""
-    snapshots: tuple[InputPath, ...] | None = None
-    """Samples of the flow at other times or with other seeds: snapshots, or runs, whose snapshots
-    are all taken."""
-    mean: Literal["zero", "initial", "snapshots"] = "zero"
-    """The mean: zero, the initial condition of the base, or the mean of the snapshots."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if bool(self.spectrum) == bool(self.snapshots):
-            raise wrong(
-                "", "needs either spectrum or snapshots, e.g. {snapshots: [outputs/earlier]}"
-            )
-        if self.mean == "snapshots" and len(self.folders()) < 2:
-            raise wrong("mean", "of snapshots needs two snapshots or more")
-        return self
-
-    def folders(self) -> list[Path]:
-        """The folders of the snapshots."""
-        paths = self.snapshots or ()
-        return [
-            one
-            for path in paths
-            for one in ([path] if (path / NAME).exists() else committed(path / "snapshots"))
-        ]
 
 
 @dataclass(frozen=True)

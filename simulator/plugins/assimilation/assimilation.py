@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import jax
 import numpy as np
-from pydantic import AfterValidator, Field, model_validator
 
 from simulator.archive.manifest import clean_leftovers
 from simulator.archive.run_writer import Output
@@ -34,18 +33,18 @@ from simulator.config.run_config import Places
 from simulator.config.yaml12 import dump_yaml, path_of
 from simulator.errors import UserError
 from simulator.files import read_json, replace_file, replace_json
-from simulator.learn.background import BackgroundSettings, background, uncertain_fields
-from simulator.learn.kalman import Filter
-from simulator.learn.observations import ObservationSettings, Observed, read_observations
-from simulator.learn.search import At, Search
-from simulator.learn.variational import Variational
 from simulator.measure.probes import values_at
 from simulator.physics.models import State
+from simulator.plugins.assimilation.background import background, uncertain_fields
+from simulator.plugins.assimilation.kalman import Filter
+from simulator.plugins.assimilation.observations import Observed, read_observations
+from simulator.plugins.assimilation.search import At, Search
+from simulator.plugins.assimilation.settings import KEYS_OF_METHOD, AssimilationSettings
+from simulator.plugins.assimilation.variational import Variational
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.refusals import check_configuration
 from simulator.run.signals import SignalFlags
-from simulator.settings import Count, Few, InputPath, OutputPath, Positive, Settings, wrong
 from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import is_compared
@@ -57,66 +56,8 @@ HISTORY = "history.csv"
 _PROGRAM = "simulator assimilate"
 _EVERY = 60.0  # Seconds between two checkpoints.
 _METHODS: dict[str, type[Search[Any]]] = {"variational": Variational, "ensemble": Filter}
-_OWN = {
-    "variational": ("windows", "iterations", "tolerance", "hessian_products"),
-    "ensemble": ("members", "inflation", "radius"),
-}
 _FREE = ("iterations", "tolerance", "hessian_products", "output")
 Row = dict[str, float]
-
-
-def _some(observations: tuple[ObservationSettings, ...]) -> tuple[ObservationSettings, ...]:
-    if not observations:
-        raise ValueError("an empty list; give a table, e.g. [{table: observed.csv, error: 0.01}]")
-    return observations
-
-
-class AssimilationSettings(Settings):
-    """Observations of a flow, and the way to recover the flow from them."""
-
-    base: InputPath
-    """The configuration of the run that the observations belong to, with a fixed time.dt; relative
-    to this file."""
-    output: OutputPath
-    """The folder of the result; by default outputs/NAME."""
-    method: Literal["variational", "ensemble"] = "variational"
-    """variational: the initial state whose run fits all observations (4D-Var). ensemble: the flow at
-    the last observation (ensemble transform Kalman filter)."""
-    observations: Annotated[tuple[ObservationSettings, ...], AfterValidator(_some)]
-    background: BackgroundSettings
-    """The prior of the start."""
-    members: Annotated[Count, Field(ge=2)] = 40
-    """Number of members of the ensemble, which are drawn from the background."""
-    inflation: Positive | None = None
-    """The factor of the ensemble's variance before each analysis; by default chosen from the
-    misfit, at least 1."""
-    radius: Positive | None = None
-    """Localization radius of the ensemble filter: observations at larger distances have no influence.
-    By default a third of the box's shortest side. Spectra and values of functions count
-    everywhere."""
-    windows: Few = 4
-    """4D-Var: number of assimilation windows, each twice as long as the one before; the last one has
-    all observations."""
-    iterations: Count = 30
-    """Largest number of iterations in a window."""
-    tolerance: Positive = 2e-3
-    """A window ends when an iteration lowers the cost by less than this part. All but the last one
-    also end when the misfit is that of noise."""
-    hessian_products: Count = 200
-    """4D-Var: largest number of products with the Hessian, from which the expected error is estimated
-    at the end. Each takes at most as long as two iterations. More products are needed if the
-    observations determine more of the initial state."""
-
-    @model_validator(mode="after")
-    def _of_the_method(self) -> Self:
-        for key in self.model_fields_set.intersection(
-            *(v for k, v in _OWN.items() if k != self.method)
-        ):
-            raise wrong(
-                key,
-                f"is no key of method: {self.method}; its keys are {', '.join(_OWN[self.method])}",
-            )
-        return self
 
 
 @dataclass(frozen=True)
@@ -144,9 +85,7 @@ def open_assimilation(
     Starts no device, writes nothing. Raises UserError with one line for each mistake."""
     defaults = {"output": f"outputs/{Path(path).stem}"}
     replacements = {"output": output} if output else {}
-    settings, places = read_settings(
-        path, AssimilationSettings, "assimilation", defaults, replacements
-    )
+    settings, places = read_settings(path, AssimilationSettings, defaults, replacements)
     config = load_config(settings.base, overrides)
     if config.time.dt is None:
         raise config.error(
@@ -180,24 +119,23 @@ class Assimilating:
     def run(self, overwrite: bool = False) -> int:
         """The exit code: 0 done, 3 stopped early. Raises UserError before anything is written."""
         settings = self.settings
-        config = self.task.config
         if self.cluster.together(lambda: self._is_finished(overwrite)):
             self.log.say(f"finished already: {short(self.folder)}")
             return 0
         simulation = Simulation(
-            config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say
+            self.task.config, cluster=self.cluster, inputs=RunInputs(None), report=self.log.say
         )
-        dt = float(config.time.dt or 0)
         observed = read_observations(
             settings.observations,
             simulation,
-            dt,
             lambda key, text: self.task.error(f"observations.{key}", text),
         )
         with self.task.blaming("background"):
             prior = background(settings.background, simulation)
-        options: dict[str, Any] = {key: getattr(settings, key) for key in _OWN[settings.method]}
-        search = _METHODS[settings.method](simulation, observed, prior, dt, **options)
+        options: dict[str, Any] = {
+            key: getattr(settings, key) for key in KEYS_OF_METHOD[settings.method]
+        }
+        search = _METHODS[settings.method](observed, prior, **options)
         with self._owned(overwrite):
             self._writer = Writer(self.cluster)
             with contextlib.closing(self._writer):
