@@ -13,13 +13,12 @@ DEFERRED = {
     "simulator": "public names are loaded when they are first used",
     "cli": "each command loads what it needs",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
-    "show.kinds.profiles": "only pictures of wave functions need the ground state",
     "show.kinds.spectra": "only power spectra of waves in an expanding box have a Jeans wavenumber",
     "show.runs": "only pictures of snapshots load the storage of arrays",
     "show.style": "only runs in an expanding box need the background",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
-    "archive.snapshot_index": "GADGET files need the background, which imports JAX",
+    "plugins": "commands and kinds of output load what they need",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""
 

@@ -336,7 +336,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise refusal(error) from None
 
 
-_DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")
+_DERIVED = re.compile(r"(\d{8,})(\.h5|\.vtkhdf|(\.\w+)?\.hdf5)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
 
@@ -345,13 +345,16 @@ def name_of_step(step: int) -> str:
     return f"{step:08d}"
 
 
-def derived_files(folder: Path) -> tuple[Path, Path, Path]:
-    """The paths of the index, the VTKHDF sidecar and the GADGET file of a committed folder; they
-    may be absent."""
-    index, sidecar, gadget = (
-        folder.with_name(folder.name + end) for end in (".h5", ".vtkhdf", ".hdf5")
-    )
-    return index, sidecar, gadget
+INDEX = ".h5"
+SIDECAR = ".vtkhdf"
+"""The endings of a committed folder's index and VTKHDF sidecar, which lie beside it. Files of a
+`SnapshotFile` end with `.hdf5`."""
+
+
+def derived_files(folder: Path) -> list[Path]:
+    """The files beside a committed folder that were derived from it."""
+    beside = sorted(folder.parent.glob(f"{folder.name}.*"))
+    return [path for path in beside if _DERIVED.fullmatch(path.name)]
 
 
 def committed(parent: Path) -> list[Path]:

@@ -13,8 +13,7 @@ this program reads no data through it. A VTKHDF sidecar shows the same fields to
 import contextlib
 import datetime
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,86 +22,19 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.archive.hdf5_image import hdf5_into
+from simulator.archive.hdf5_image import SEAL, write_sealed
 from simulator.archive.manifest import (
-    LIBVER,
+    INDEX,
+    SIDECAR,
     Axis,
     FieldEntry,
     Manifest,
     committed,
-    derived_files,
     read_manifest,
 )
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.seal import Seal
-from simulator.archive.snapshot_reader import configuration_of
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, write_durably
 from simulator.words import version_of
-
-_SEAL = Seal(b"simulator xxh3 ")
-# Bytes.
-_IN_MEMORY = 1 << 26
-_PIECE = 1 << 20
-
-
-def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
-    """Write the index and the sidecar of a committed folder if they are missing or altered; returns
-    the problem of each written file. Raises OSError."""
-    problems: dict[Path, str] = {}
-    for path, fill in derived_from(folder, manifest).items():
-        if (problem := derived_problem(path, folder, manifest)) is not None:
-            write_sealed(path, partial(fill, folder=folder, manifest=manifest), folder, manifest)
-            problems[path] = problem
-    return problems
-
-
-def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., None]]:
-    """The derived files that a committed folder has to have, and the functions that fill them."""
-    if not manifest.index:
-        return {}
-    fills = [_fill_index, _fill_sidecar]
-    if (configuration_of(manifest).get("output") or {}).get("gadget") is not None:
-        from simulator.archive.gadget import fill_gadget  # which imports JAX
-
-        fills.append(fill_gadget)
-    return dict(zip(derived_files(folder), fills, strict=False))
-
-
-def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
-    """Why a derived file does not belong to its folder (it is missing, unreadable or altered); None
-    if it does."""
-    return _SEAL.problem(path, _origin(folder, manifest))
-
-
-def time_index_problem(parent: Path) -> str | None:
-    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or
-    if there are no indexed snapshots."""
-    return _SEAL.problem(parent.with_name(NAME)) if _all_listed(parent) else None
-
-
-def _origin(folder: Path, manifest: Manifest) -> bytes:
-    """The bytes of a committed folder that the seal of a derived file covers."""
-    return folder.name.encode() + manifest.encode()
-
-
-def write_sealed(
-    path: Path, fill: Callable[[h5py.File], None], folder: Path, manifest: Manifest
-) -> None:
-    """Write an HDF5 file that is derived from a committed folder, for `derived_problem`. Raises
-    OSError."""
-    _write(path, fill, _origin(folder, manifest))
-
-
-def _write(path: Path, fill: Callable[[h5py.File], None], origin: bytes = b"") -> None:
-    """Replace `path` by an HDF5 file that `fill` has filled, followed by its seal."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(path.parent), prefix=TEMPORARY) as image:
-        with hdf5_into(image, LIBVER, path) as file:
-            fill(file)
-        image.seek(0)
-        pieces = iter(partial(image.read, _PIECE), b"")
-        # A power failure may cut the file short; its seal shows that, and it is written again.
-        write_durably(path, _SEAL.pieces(pieces, origin), sync=False)
 
 
 def virtual(
@@ -156,7 +88,7 @@ def _root_attributes(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+def fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     _set(file, _root_attributes(manifest))
     file["time"] = manifest.time
     iteration = file.create_group(f"data/{manifest.step}")
@@ -336,7 +268,7 @@ def image(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+def fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     root = file.create_group(ROOT)
     for name, value in image(manifest).items():
         root.attrs[name] = value
@@ -368,6 +300,12 @@ class _Listed:
     types: Mapping[str, str]
 
 
+def time_index_problem(parent: Path) -> str | None:
+    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or
+    if there are no indexed snapshots."""
+    return SEAL.problem(parent.with_name(NAME)) if _all_listed(parent) else None
+
+
 def write_time_index(parent: Path) -> Path | None:
     """Write the index of all snapshots with an index in `parent` (`RUN/snapshots`) beside that
     folder; returns the file. If there are none, remove the file and return None.
@@ -380,7 +318,7 @@ def write_time_index(parent: Path) -> Path | None:
         path.unlink(missing_ok=True)
         return None
     newest = read_manifest(parent / entries[-1].name)
-    _write(path, partial(_fill, parent=parent, manifest=newest, entries=entries))
+    write_sealed(path, partial(_fill, parent=parent, manifest=newest, entries=entries))
     return path
 
 
@@ -439,7 +377,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
         steps_axis = (len(entries),) if len(entries) > 1 else ()
         layout = h5py.VirtualLayout((*steps_axis, *shape), _type(name, entries))
         for number, entry in _with(name, entries):
-            file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
+            file_name = f"{parent.name}/{entry.name}{SIDECAR}"
             layout[(number,) if steps_axis else ...] = h5py.VirtualSource(
                 file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
             )
@@ -452,7 +390,7 @@ def _netcdf(
     """Create the variable (time, components..., axes...) of a field at the root of `file`."""
     layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
     for number, entry in _with(name, entries):
-        file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
+        file_name = f"{parent.name}/{entry.name}{INDEX}"
         for index, path in field.component_paths(name):
             source = f"data/{int(entry.name)}/fields/{path}"
             layout[(number, *index)] = h5py.VirtualSource(

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.derived import make_derived
 from simulator.archive.manifest import (
     Compression,
     FieldEntry,
@@ -34,7 +35,6 @@ from simulator.archive.manifest import (
     name_of_step,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
-from simulator.archive.snapshot_index import make_derived
 from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably

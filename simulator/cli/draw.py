@@ -73,8 +73,9 @@ def plot_command(args: argparse.Namespace) -> int:
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
     from simulator.measure import KINDS
     from simulator.show import Selection, plot_runs
+    from simulator.show.series_pictures import PICTURES
 
-    known = ("diagnostics", *KINDS, "halos")
+    known = tuple(dict.fromkeys(("diagnostics", *KINDS, *PICTURES)))
     for kind in args.what or ():
         # the series of a user's function
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)

@@ -42,7 +42,7 @@ from simulator.config.blocks import (
 )
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
-from simulator.measure import KINDS, requested
+from simulator.measure import OUTPUTS, requested
 from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
@@ -443,7 +443,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         terms=(terms, ()),
         particles=(particles, ()),
         time=(time, ...),
-        output=(with_kinds(KINDS), ...),
+        output=(with_kinds(OUTPUTS), ...),
     )
 
 

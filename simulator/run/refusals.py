@@ -213,8 +213,8 @@ class _InputsOnPaper(RunInputs):
     def particles(self, path: str, name: str) -> Any:
         return _without_values(super().particles(path, name))
 
-    def gadget(self, path: str, kind: int, numbered: bool) -> Any:
-        return _without_values(super().gadget(path, kind, numbered))
+    def foreign(self, particles: Any) -> Any:
+        return _without_values(super().foreign(particles))
 
 
 class _FieldsOnPaper(StoredFields):

@@ -18,10 +18,10 @@ from simulator.archive.open_run import Run, open_run
 from simulator.archive.series_file import TABLE, SeriesReader
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file
+from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show import lines
 from simulator.show.choice import Selection, Window, window
-from simulator.show.halo_pictures import halo_pictures
 from simulator.show.kinds.spectra import (
     KOLMOGOROV_AXES,
     has_range,
@@ -30,7 +30,7 @@ from simulator.show.kinds.spectra import (
     spectrum_axes,
 )
 from simulator.show.kinds.statistics import tables_of_means
-from simulator.show.series_pictures import series_pictures
+from simulator.show.series_pictures import PICTURES, series_pictures
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, PLAIN, Labels, draw, quantity, sequence_colours
 from simulator.words import brief, flat
@@ -122,10 +122,11 @@ def _of_run(
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
-    if choice.takes("halos"):
-        for stem, build in halo_pictures(run.path, labels, choice):
-            if choice.shows(stem):
-                yield stem, build
+    for name, pictures in PICTURES.items():
+        if name not in KINDS and choice.takes(name):
+            for stem, build in pictures(run.path, labels, choice):
+                if choice.shows(stem):
+                    yield stem, build
 
 
 def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:

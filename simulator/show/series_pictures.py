@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
 from simulator.measure import KINDS, Curves
+from simulator.registry import Registry
 from simulator.show import kinds
 from simulator.show.lines import Pictures, generic_pictures
 from simulator.show.style import Labels
@@ -19,6 +20,8 @@ Diagnostics = Mapping[str, np.ndarray]  # The columns of the run's table.
 PictureMaker = Callable[..., Pictures]
 FigureBuilder = Callable[..., Figure]
 _MAKERS: dict[str, PictureMaker] = {}
+PICTURES = Registry[PictureMaker]("simulator.pictures", {})
+"""The functions of packages, by the name of a series or of what else a run stores."""
 
 
 def draws(kind: str, *, with_diagnostics: bool = False) -> Callable[[PictureMaker], PictureMaker]:
@@ -65,6 +68,8 @@ def series_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnosti
     name = series.path.stem
     if (maker := picture_makers().get(name)) is not None:
         return maker(series, labels, diagnostics)
+    if name in PICTURES:
+        return PICTURES[name](series, labels, diagnostics)
     if (kind := KINDS.get(name)) is None:
         return generic_pictures(series, labels, Curves())
     return kind.pictures(series, labels) or generic_pictures(series, labels, kind.curves)

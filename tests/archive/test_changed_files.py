@@ -19,7 +19,7 @@ from tiers import slow
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.stored_state import RunInputs
 from simulator.errors import RunFailure, UserError
-from simulator.physics.initial.stored import GadgetStart, GadgetStartSettings
+from simulator.plugins.cosmology.gadget_start import GadgetStart, GadgetStartSettings
 
 SIDE = 1000.0
 COUNT = 512

@@ -12,10 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from storage_support import XYZ, grid, on_devices, random_field, save, tiny, write_sharded
 
 from simulator.archive import snapshot_index
+from simulator.archive.derived import make_derived
 from simulator.archive.manifest import Axis, read_manifest
 from simulator.archive.seal import ALTERED
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_index import image, make_derived
+from simulator.archive.snapshot_index import image
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good, prune_saves, stored_in, verification, verify
 from simulator.errors import UserError

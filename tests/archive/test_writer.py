@@ -13,9 +13,9 @@ from numpy.testing import assert_array_equal
 from storage_support import ALONE, STAGES, XYZ, grid, in_child, random_field, save, tiny
 
 from simulator.archive import manifest
+from simulator.archive.derived import make_derived
 from simulator.archive.manifest import clean_leftovers, committed, read_manifest
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_index import make_derived
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
 from simulator.archive.verify import newest_good, stored_in, verify

@@ -601,7 +601,7 @@ def test_buffers_that_cannot_grow(monkeypatch):
 
 
 def test_the_library_is_not_installed(monkeypatch):
-    monkeypatch.setattr("simulator.physics.initial.linear_power.find_spec", lambda name: None)
+    monkeypatch.setattr("simulator.plugins.cosmology.linear_power.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^[^\n]*camb is not installed; pip install[^\n]*$"):
         _ = simulation(
             WAVE, EXPANDING, "initial={kind: cosmological, library: camb, sigma8: 0.8}"

@@ -16,16 +16,16 @@ from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
 from tiers import slow
 
-from simulator.physics.initial.linear_power import (
+from simulator.physics.models import State, outputs
+from simulator.physics.models.cosmology import Background, CosmologySettings, expansion
+from simulator.physics.models.observables.matter import continued
+from simulator.plugins.cosmology.linear_power import (
     LinearPowerSettings,
     drag_epoch,
     linear_power,
     physical_spectrum,
     transfer_function,
 )
-from simulator.physics.models import State, outputs
-from simulator.physics.models.cosmology import Background, CosmologySettings, expansion
-from simulator.physics.models.observables.matter import continued
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid
 

@@ -5,4 +5,3 @@ from simulator.show.slices import projections, series_fields, slices
 
 draws_each("slices", "slices", series_fields)(slices)
 draws_each("projections", "projection", series_fields)(projections)
-draws_each("lightcone", "lightcone", series_fields)(projections)

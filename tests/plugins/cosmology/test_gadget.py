@@ -8,8 +8,6 @@ from numpy.testing import assert_allclose
 from run_support import simulate, write_case
 from storage_support import save
 
-from simulator.archive.gadget import clock_of
-from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.shard import Dataset
 from simulator.archive.stored_state import particle_datasets, physical_axes
@@ -17,6 +15,8 @@ from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
 from simulator.physics.models.outputs import matter_warnings
+from simulator.plugins.cosmology.gadget_file import clock_of
+from simulator.plugins.cosmology.gadget_particles import GadgetParticles
 
 RUN = """\
 model:

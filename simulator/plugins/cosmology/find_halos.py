@@ -1,5 +1,4 @@
-"""Finds the halos of particles and the cores of waves in the snapshots of a run, for `analyze
---halos`."""
+"""Finds the halos of particles and the cores of waves in the snapshots of a run."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -9,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from simulator.analysis.recompute import Recomputed
-from simulator.archive.halo_catalogue import HaloCatalogue, write_catalogue
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
-from simulator.measure import halos as finder
-from simulator.physics.initial.cosmological import CosmologicalSettings
-from simulator.physics.initial.linear_power import linear_power, sigma
-from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import UNITS, expansion
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.cosmology import halos as finder
+from simulator.plugins.cosmology.cosmological import CosmologicalSettings
+from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, write_catalogue
+from simulator.plugins.cosmology.linear_power import linear_power, sigma
+from simulator.plugins.cosmology.soliton import radial_ground_state
 from simulator.settings import Settings
 
 # One megaparsec in cm, the mass of the sun in g.
@@ -53,9 +52,7 @@ def find_halos(
         if isinstance(p, ParticleComponent | SchrodingerPoisson) and p.gravity
     }
     if not matter or simulation.transform.grid.planar:
-        raise UserError(
-            f"--halos: {path}: halos need particles or waves with gravity in three dimensions"
-        )
+        raise UserError(f"{path}: halos need particles or waves with gravity in three dimensions")
     if not simulation.cluster.is_first:
         return
     deviations = {
@@ -160,7 +157,7 @@ def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str)
     rho = f"{prefix}density"
     if psi not in snapshot and rho not in snapshot:
         raise UserError(
-            f"--halos: {snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says"
+            f"{snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says"
         )
     if psi in snapshot:
         density = np.stack([abs(snapshot[psi][i]).astype(float) ** 2 for i in range(grid.shape[0])])

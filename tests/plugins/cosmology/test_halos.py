@@ -10,10 +10,16 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import erf
 
 from simulator import open_run
-from simulator.archive.halo_catalogue import HaloCatalogue, catalogue_of, catalogues
 from simulator.cli import main
-from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
-from simulator.physics.initial.soliton import radial_ground_state
+from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, catalogue_of, catalogues
+from simulator.plugins.cosmology.halos import (
+    cores,
+    distances,
+    fitted_mass_functions,
+    friends,
+    halos,
+)
+from simulator.plugins.cosmology.soliton import radial_ground_state
 from simulator.show import plot_run
 
 CASE = """\

@@ -12,14 +12,14 @@ from tiers import slow
 
 from simulator.archive.stored_state import RunInputs
 from simulator.errors import UserError
-from simulator.physics.initial.linear_power import (
+from simulator.physics.initial.tables import TWO, read_table
+from simulator.plugins.cosmology.linear_power import (
     NAMED,
     TOTAL,
     LinearPowerSettings,
     linear_power,
     sigma,
 )
-from simulator.physics.initial.tables import TWO, read_table
 
 
 def write(folder: Path, text: str | bytes) -> Path:
