@@ -71,10 +71,10 @@ class _Series(Mapping[str, Kind]):
         return (n for n in OUTPUTS if n in OUTPUTS.own or isinstance(OUTPUTS[n], Kind))
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in tuple(self)
+        return any(name == other for other in self)
 
     def __getitem__(self, name: str) -> Kind:
         kind = OUTPUTS[name]
