@@ -27,7 +27,7 @@ def _admitted(name: str, declared: Any) -> OutputKind:
     kind = declared() if is_class else declared
     if not isinstance(kind, OutputKind):
         raise TypeError(
-            f"a subclass of simulator.measure.Kind or SnapshotFile is needed, not {declared!r}"
+            f"a subclass of simulator.measure.Kind is needed, or of SnapshotFile, not {declared!r}"
         )
     if kind.name != name:
         raise TypeError(f"its kind calls itself {kind.name!r}; the two names must agree")
