@@ -19,7 +19,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from simulator.archive.seal import ALTERED, Seal, unsealed_json
+from simulator.archive.ledger import SAVES as SAVES
+from simulator.archive.ledger import recorded_saves
+from simulator.archive.seal import ALTERED, Seal
 from simulator.errors import RunFailure, UserError, shown
 from simulator.files import (
     TEMPORARY,
@@ -37,10 +39,6 @@ SUMS = "series_"
 """The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one
 sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
-LEDGER = "ledger.json"
-"""The file of a run that records its files; see `simulator.archive.ledger`."""
-SAVES = ("snapshots", "checkpoints")
-"""The folders of a run whose entries are committed folders."""
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
 _SEAL = Seal(b'"manifest_xxh3": "', b'"\n}\n')
@@ -366,17 +364,8 @@ def committed(parent: Path) -> list[Path]:
         return []
     with os.scandir(parent) as entries:
         names = {e.name for e in entries if e.is_dir()}
-    names |= {name for name in _recorded(parent) - names if (parent / name).is_dir()}
+    names |= {name for name in recorded_saves(parent) - names if (parent / name).is_dir()}
     return [parent / name for name in sorted(filter(COMMITTED.fullmatch, names), key=int)]
-
-
-def _recorded(parent: Path) -> set[str]:
-    """The names of the committed folders in `parent` that the run's ledger records."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        content = unsealed_json((parent.parent / LEDGER).read_bytes()) or {"files": ()}
-        files = (name.split("/") for name in content["files"])
-        return {name for kind, name, *_ in (f for f in files if len(f) > 1) if kind == parent.name}
-    return set()
 
 
 def commit(
