@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from simulator.analysis.recompute import Recomputed
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
+from simulator.physics.initial import StartFiles
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import UNITS, expansion
 from simulator.physics.models.particle_component import ParticleComponent
@@ -56,7 +57,8 @@ def find_halos(
     if not simulation.cluster.is_first:
         return
     deviations = {
-        name: _deviation(part, starts.get(name), simulation.inputs) for name, part in matter.items()
+        name: _deviation(part, starts.get(name), cast(Any, simulation.inputs))
+        for name, part in matter.items()
     }
     for snapshot in recomputed.snapshots:
         for name, part in matter.items():
@@ -67,7 +69,9 @@ def find_halos(
             yield write_catalogue(path, catalogue), catalogue
 
 
-def _deviation(part: Any, start: Settings | None, files: Any) -> Callable[[float], float] | None:
+def _deviation(
+    part: Matter, start: Settings | None, files: StartFiles
+) -> Callable[[float], float] | None:
     """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there
     is none."""
     if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
@@ -78,7 +82,7 @@ def _deviation(part: Any, start: Settings | None, files: Any) -> Callable[[float
     return cache(lambda radius: sigma(k, power, radius))
 
 
-def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
+def _about(part: Matter, snapshot: Snapshot, total: float) -> dict[str, Any]:
     """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of
     velocities peculiar."""
     a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
@@ -112,7 +116,7 @@ def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
 
 def _halos(
     name: str,
-    part: Matter,
+    part: ParticleComponent,
     snapshot: Snapshot,
     linking: float,
     members: int,

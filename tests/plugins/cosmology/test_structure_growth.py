@@ -105,12 +105,12 @@ def test_the_spectrum_of_a_library():
     settings = LinearPowerSettings(library="camb", sigma8=0.8)
     cosmology = CosmologySettings(start=0.01, matter=0.31, hubble=0.0677)
     k, power = physical_spectrum(
-        settings, "kpc_km_s_msun", cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4))
+        settings, "kpc_km_s_msun", cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4)), Inputs()
     )
     fit = settings.model_copy(update={"library": None, "transfer": "eisenstein_hu", "h": 0.677})
     cosmology = cosmology.model_copy(update={"hubble": 100.0})
     q, fitted = physical_spectrum(
-        fit, "mpc_h_km_s_msun_h", cosmology, Grid((64, 64, 64), (20, 20, 20))
+        fit, "mpc_h_km_s_msun_h", cosmology, Grid((64, 64, 64), (20, 20, 20)), Inputs()
     )
     at = np.geomspace(1e-3, 5, 200)
     found = np.interp(at, q, fitted) / np.interp(at, k * 1e3 / 0.677, power * (0.677 / 1e3) ** 3)
@@ -149,7 +149,7 @@ def test_a_fit_in_other_units_is_the_same_spectrum():
     for units, hubble, box in (("mpc_h_km_s_msun_h", 100, 20), ("kpc_km_s_msun", 0.07, 2e4 / 0.7)):
         cosmology = CosmologySettings(start=0.01, matter=0.3, hubble=hubble)
         grid = Grid((16, 16, 16), (box, box, box))
-        found.append(physical_spectrum(fit, units, cosmology, grid))
+        found.append(physical_spectrum(fit, units, cosmology, grid, Inputs()))
     (k, power), (per_kpc, cubic_kpc) = found
     assert_allclose(per_kpc * 1e3, k * 0.7, rtol=1e-12)
     assert_allclose(cubic_kpc / 1e9, power / 0.7**3, rtol=1e-12)
@@ -198,7 +198,7 @@ def test_a_box_of_a_fit_with_fixed_amplitudes():
     assert np.abs((rho[0] + rho[1]) / (2 * mean) - 1).max() < 1e-12
     background = run.model.background
     k, power = physical_spectrum(
-        run.config.initial, "mpc_h_km_s_msun_h", background.settings, run.grid
+        run.config.initial, "mpc_h_km_s_msun_h", background.settings, run.grid, Inputs()
     )
     n = np.fft.fftfreq(16, 1 / 16)
     waves = 2 * math.pi / 100 * np.sqrt(sum(q**2 for q in np.meshgrid(n, n, n, indexing="ij")))
