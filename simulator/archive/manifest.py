@@ -28,8 +28,6 @@ from simulator.files import (
     reason,
     refusal,
     remove_tree,
-    sync_folder,
-    write_durably,
 )
 
 FORMAT = "simulator shards"
@@ -368,52 +366,6 @@ def committed(parent: Path) -> list[Path]:
     return [parent / name for name in sorted(filter(COMMITTED.fullmatch, names), key=int)]
 
 
-def commit(
-    temporary: Path,
-    target: Path,
-    manifest: Manifest,
-    check: Callable[[], None],
-    hook: Hook,
-    sync: bool = True,
-) -> None:
-    """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to
-    `target`.
-
-    `check` is called right before the first visible change; if it raises, `target` stays as it
-    was."""
-    write_durably(temporary / NAME, [manifest.encode()], sync=sync)
-    hook("manifest written")
-    for folder in (temporary / "shards", temporary) if sync else ():
-        sync_folder(folder)
-    check()
-    hook("before rename")
-    aside = None
-    if target.exists():
-        # The old index would describe the new shards by the old layout; a missing index is rebuilt.
-        for path in derived_files(target):
-            path.unlink(missing_ok=True)
-        aside = target.with_name(
-            f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}"
-        )
-        target.rename(aside)
-        hook("moved aside")
-    try:
-        temporary.rename(target)
-    except OSError:
-        if aside is not None:
-            aside.rename(target)
-        raise
-    hook("renamed")
-    try:
-        if sync:
-            sync_folder(target.parent)
-    except OSError as error:
-        raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
-    if aside is not None:
-        _discard(aside)
-    hook("committed")
-
-
 def remove(folder: Path) -> None:
     """Remove a committed folder and its derived files. A kill during the removal leaves only a
     temporary folder."""
@@ -421,10 +373,10 @@ def remove(folder: Path) -> None:
     folder.rename(doomed)
     for path in derived_files(folder):
         path.unlink(missing_ok=True)
-    _discard(doomed)
+    discard(doomed)
 
 
-def _discard(temporary: Path) -> None:
+def discard(temporary: Path) -> None:
     """Remove a temporary folder; if the removal fails (open files on NFS), the next start repeats
     it."""
     with contextlib.suppress(OSError):

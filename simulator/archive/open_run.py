@@ -240,12 +240,13 @@ def _stacked(name: str, entry: FieldEntry, snapshots: Sequence[Snapshot]) -> "da
         if name not in snapshot or snapshot[name].shape != entry.shape:
             parts.append(dask.array.full(entry.shape, np.nan, dtype=kind))
             continue
-        stored: Any = snapshot[name]
+        stored = snapshot[name]
+        chunks: Any = _chunks(stored)
         array = dask.array.from_array(
             stored,
             name=f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}",
             meta=np.empty(0, stored.dtype),
-            chunks=_chunks(stored),
+            chunks=chunks,
             lock=False,
             asarray=False,
             fancy=False,

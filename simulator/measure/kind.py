@@ -195,8 +195,8 @@ class OutputKind:
 
     name: ClassVar[str]  # The key `output.NAME`.
     description: ClassVar[str]  # One line for the reference of keys.
-    Settings: Any  # The class of the settings.
-    default: Any = None
+    Settings: ClassVar[Any]  # The class of the settings.
+    default: ClassVar[Any] = None
     """The settings of a run without the key; None: there is output only if the key is given."""
 
     @property

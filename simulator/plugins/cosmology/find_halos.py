@@ -19,14 +19,13 @@ from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.plugins.cosmology import halos as finder
 from simulator.plugins.cosmology.cosmological import CosmologicalSettings
 from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, write_catalogue
-from simulator.plugins.cosmology.linear_power import linear_power, sigma
+from simulator.plugins.cosmology.linear_power import Matter, linear_power, sigma, system_of_units
 from simulator.plugins.cosmology.soliton import radial_ground_state
 from simulator.settings import Settings
 
 # One megaparsec in cm, the mass of the sun in g.
 _MEGAPARSEC = 3.0856775814913673e24
 _SUN = 1.98840987e33
-Matter = ParticleComponent | SchrodingerPoisson
 _PER_DECADE = 5  # Bins of the mass function.
 
 
@@ -77,7 +76,7 @@ def _deviation(
     if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
         return None
     grid = part.transform.grid
-    k = np.geomspace(1e-3 * min(grid.fundamental), 100 / min(grid.spacing), 6000)
+    k: Any = np.geomspace(1e-3 * min(grid.fundamental), 100 / min(grid.spacing), 6000)
     power = np.asarray(linear_power(start, part, files)(k), float)
     return cache(lambda radius: sigma(k, power, radius))
 
@@ -87,7 +86,7 @@ def _about(part: Matter, snapshot: Snapshot, total: float) -> dict[str, Any]:
     velocities peculiar."""
     a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
     s = part.background and part.background.settings
-    unit = UNITS.get(part.units)
+    unit = UNITS.get(system_of_units(part))
     box = part.transform.grid.box
     # 1 in units of Mpc / h: the run does not know h.
     h = s.hubble / unit.hubble if s and unit else 1.0

@@ -102,22 +102,29 @@ class LinearPowerSettings(Settings):
         return next(way for way in WAYS if getattr(self, way) is not None)
 
 
-def linear_power(
-    settings: LinearPowerSettings, model: SchrodingerPoisson | ParticleComponent, files: StartFiles
-) -> Power:
-    """The spectrum in the units of a run of `model`, which expands. Raises UserError for units that
-    a fit or library lacks."""
-    assert model.background is not None
-    cosmology = model.background.settings
-    grid = model.transform.grid
+Matter = ParticleComponent | SchrodingerPoisson
+"""A model of matter, or a component of one."""
+
+
+def system_of_units(matter: Matter) -> str:
+    return matter.units if isinstance(matter, ParticleComponent) else matter.settings.units
+
+
+def linear_power(settings: LinearPowerSettings, matter: Matter, files: StartFiles) -> Power:
+    """The spectrum in the units of `matter`, which expands. Raises UserError for units that a fit
+    or library lacks."""
+    assert matter.background is not None
+    cosmology = matter.background.settings
+    grid = matter.transform.grid
+    units = system_of_units(matter)
     if settings.table is not None:
-        power = interpolated(*_power_table(settings, model.units, cosmology, grid, files))
+        power = interpolated(*_power_table(settings, units, cosmology, grid, files))
     elif settings.amplitude is not None:
         power = _power_law(settings.amplitude, settings.index)
     else:
-        power = interpolated(*physical_spectrum(settings, model.units, cosmology, grid, files))
+        power = interpolated(*physical_spectrum(settings, units, cosmology, grid, files))
     if settings.boson_mass is not None:
-        unit, h = unit_and_h(settings, "boson_mass", model.units, cosmology)
+        unit, h = unit_and_h(settings, "boson_mass", units, cosmology)
         power = _suppressed(power, settings.boson_mass, h / unit)
     cutoff = settings.cutoff
     return power if cutoff is None else lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
