@@ -440,6 +440,7 @@ def test_every_start_forcing_and_model_has_a_case():
 NO_SLOPE = ("band", "max_edge_energy")  # select modes, and end a run
 
 
+@pytest.mark.skipif(bool(_ABSENT), reason="cases of absent plugins have some of the numbers")
 def test_every_number_of_a_block_has_a_case():
     present: dict[str, set[str]] = {}
     for name, lines in CASES.items():
