@@ -8,10 +8,11 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | --- | --- | --- |
 | `simulator.models`, `.initials`, `.forcings`, `.terms` | a class with `Settings` | its `kind` |
 | `simulator.integrators` | an integrator | the value of `time.integrator` |
-| `simulator.outputs` | a `simulator.measure.Kind` | the key `output.NAME` |
+| `simulator.outputs` | a `simulator.measure.Kind` or `.SnapshotFile` | the key `output.NAME` |
 | `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of the file |
 | the same | a `simulator.config.load.FileSettings` | `file.NAME`, a kind of file |
 | `simulator.commands` | a `simulator.cli.parser.Command` | `simulator NAME` |
+| `simulator.curves` | a function that draws further curves | the name of a picture |
 | `simulator.names` | any object | `from simulator import NAME` |
 | `simulator.pictures` | a function that yields pictures | what a run stores: a series, or another name |
 

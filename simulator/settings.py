@@ -53,6 +53,11 @@ class Settings(BaseModel):
             (m[name] for base in cls.__mro__ if name in (m := _strings_under_fields(base))), ""
         )
 
+    def further_files(self) -> Mapping[str, Sequence[Path]]:
+        """By key, the files that belong to the input file which that key names, such as the other
+        files of a snapshot."""
+        return {}
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler

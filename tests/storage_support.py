@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, name_of_step
+from simulator.archive.derived import make_derived
+from simulator.archive.manifest import Axis, FieldEntry, Manifest, name_of_step
 from simulator.archive.shard import Block, Dataset, build_shard, shard_name
-from simulator.archive.snapshot_index import make_derived
-from simulator.archive.snapshot_writer import Options, Writer
+from simulator.archive.snapshot_writer import Options, Writer, commit
 from simulator.files import write_durably
 
 XYZ = (("x", "y", "z"),)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.physics.initial.cosmological import linear_power
+from simulator.plugins.cosmology.cosmological import linear_power
 from simulator.simulation.advance import Until
 from simulator.spectral.random import gaussian
 

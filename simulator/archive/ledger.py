@@ -20,15 +20,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.manifest import LEDGER, SAVES
 from simulator.archive.run_state import read_state
 from simulator.archive.seal import ALTERED, sealed_json, unsealed_json
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
-NAME = LEDGER
+NAME = "ledger.json"
+SAVES = ("snapshots", "checkpoints")
+"""The folders of a run whose entries are committed folders."""
 GROWING = ("diagnostics.csv", "run.log")
 """Files that only grow; a record covers the bytes that the file had at the time of the record."""
 MARK_EVERY = 60.0  # Seconds between two records of growing files, unless one is requested earlier.
@@ -92,6 +94,25 @@ def read_ledger(folder: Path) -> Records | None:
             {name: tuple(record) if record else None for name, record in records.items()}
         )
     return Records(**content)
+
+
+def recorded_saves(parent: Path) -> frozenset[str]:
+    """The names of the committed folders in `parent` that the run's ledger records."""
+    try:
+        now = (parent.parent / NAME).stat()
+    except OSError:
+        return frozenset()
+    return _recorded_saves(parent, (now.st_ino, now.st_mtime_ns))
+
+
+@lru_cache(maxsize=16)
+def _recorded_saves(parent: Path, version: tuple[int, int]) -> frozenset[str]:
+    """The names in this version of the ledger, which is read once."""
+    records = read_ledger(parent.parent) or Records()
+    files = (name.split("/") for name in records.files)
+    return frozenset(
+        name for kind, name, *_ in (f for f in files if len(f) > 1) if kind == parent.name
+    )
 
 
 class Ledger(Journal):

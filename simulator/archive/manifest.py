@@ -19,15 +19,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from simulator.archive.seal import ALTERED, Seal, unsealed_json
+from simulator.archive.ledger import SAVES as SAVES
+from simulator.archive.ledger import recorded_saves
+from simulator.archive.seal import ALTERED, Seal
 from simulator.errors import RunFailure, UserError, shown
 from simulator.files import (
     TEMPORARY,
     reason,
     refusal,
     remove_tree,
-    sync_folder,
-    write_durably,
 )
 
 FORMAT = "simulator shards"
@@ -37,10 +37,6 @@ SUMS = "series_"
 """The prefix of the names of a series' sums. A sum may be NaN: a quantity that was undefined at one
 sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
-LEDGER = "ledger.json"
-"""The file of a run that records its files; see `simulator.archive.ledger`."""
-SAVES = ("snapshots", "checkpoints")
-"""The folders of a run whose entries are committed folders."""
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
 _SEAL = Seal(b'"manifest_xxh3": "', b'"\n}\n')
@@ -336,7 +332,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise refusal(error) from None
 
 
-_DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf|hdf5)")
+_DERIVED = re.compile(r"(\d{8,})(\.h5|\.vtkhdf|(\.\w+)?\.hdf5)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
 
@@ -345,13 +341,16 @@ def name_of_step(step: int) -> str:
     return f"{step:08d}"
 
 
-def derived_files(folder: Path) -> tuple[Path, Path, Path]:
-    """The paths of the index, the VTKHDF sidecar and the GADGET file of a committed folder; they
-    may be absent."""
-    index, sidecar, gadget = (
-        folder.with_name(folder.name + end) for end in (".h5", ".vtkhdf", ".hdf5")
-    )
-    return index, sidecar, gadget
+INDEX = ".h5"
+SIDECAR = ".vtkhdf"
+"""The endings of a committed folder's index and VTKHDF sidecar, which lie beside it. Files of a
+`SnapshotFile` end with `.hdf5`."""
+
+
+def derived_files(folder: Path) -> list[Path]:
+    """The files beside a committed folder that were derived from it."""
+    beside = sorted(folder.parent.glob(f"{folder.name}.*"))
+    return [path for path in beside if _DERIVED.fullmatch(path.name)]
 
 
 def committed(parent: Path) -> list[Path]:
@@ -363,63 +362,8 @@ def committed(parent: Path) -> list[Path]:
         return []
     with os.scandir(parent) as entries:
         names = {e.name for e in entries if e.is_dir()}
-    names |= {name for name in _recorded(parent) - names if (parent / name).is_dir()}
+    names |= {name for name in recorded_saves(parent) - names if (parent / name).is_dir()}
     return [parent / name for name in sorted(filter(COMMITTED.fullmatch, names), key=int)]
-
-
-def _recorded(parent: Path) -> set[str]:
-    """The names of the committed folders in `parent` that the run's ledger records."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        content = unsealed_json((parent.parent / LEDGER).read_bytes()) or {"files": ()}
-        files = (name.split("/") for name in content["files"])
-        return {name for kind, name, *_ in (f for f in files if len(f) > 1) if kind == parent.name}
-    return set()
-
-
-def commit(
-    temporary: Path,
-    target: Path,
-    manifest: Manifest,
-    check: Callable[[], None],
-    hook: Hook,
-    sync: bool = True,
-) -> None:
-    """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to
-    `target`.
-
-    `check` is called right before the first visible change; if it raises, `target` stays as it
-    was."""
-    write_durably(temporary / NAME, [manifest.encode()], sync=sync)
-    hook("manifest written")
-    for folder in (temporary / "shards", temporary) if sync else ():
-        sync_folder(folder)
-    check()
-    hook("before rename")
-    aside = None
-    if target.exists():
-        # The old index would describe the new shards by the old layout; a missing index is rebuilt.
-        for path in derived_files(target):
-            path.unlink(missing_ok=True)
-        aside = target.with_name(
-            f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}"
-        )
-        target.rename(aside)
-        hook("moved aside")
-    try:
-        temporary.rename(target)
-    except OSError:
-        if aside is not None:
-            aside.rename(target)
-        raise
-    hook("renamed")
-    try:
-        if sync:
-            sync_folder(target.parent)
-    except OSError as error:
-        raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
-    if aside is not None:
-        _discard(aside)
-    hook("committed")
 
 
 def remove(folder: Path) -> None:
@@ -429,10 +373,10 @@ def remove(folder: Path) -> None:
     folder.rename(doomed)
     for path in derived_files(folder):
         path.unlink(missing_ok=True)
-    _discard(doomed)
+    discard(doomed)
 
 
-def _discard(temporary: Path) -> None:
+def discard(temporary: Path) -> None:
     """Remove a temporary folder; if the removal fails (open files on NFS), the next start repeats
     it."""
     with contextlib.suppress(OSError):

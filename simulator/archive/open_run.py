@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from simulator.archive import provenance
-from simulator.archive.manifest import committed
+from simulator.archive.manifest import FieldEntry, committed
 from simulator.archive.run_state import CONFIG, RunState, read_state
 from simulator.archive.series_file import SeriesReader, read_columns
 from simulator.archive.snapshot_index import dimensions
@@ -25,6 +25,7 @@ from simulator.files import refusal
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
 if TYPE_CHECKING:
+    import dask.array
     import xarray
 
 
@@ -197,7 +198,7 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
     the shards. A field is nan in the snapshots that lack it. Raises UserError if xarray or dask is
     not installed, or if `snapshots` is empty."""
     try:
-        import dask.array
+        import dask.array  # noqa: F401
         import xarray
     except ImportError as error:
         raise UserError(
@@ -213,28 +214,10 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
         n: entry for s in snapshots for n, entry in s.manifest.fields.items() if entry.is_mesh
     }
     for name, entry in meshes.items():
-        kind = np.result_type(*(s[name].dtype for s in snapshots if name in s))
-        parts = []
-        for snapshot in snapshots:
-            if name not in snapshot or snapshot[name].shape != entry.shape:
-                parts.append(dask.array.full(entry.shape, np.nan, dtype=kind))
-                continue
-            stored = snapshot[name]
-            token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
-            plain: Any = {
-                "chunks": _chunks(stored),
-                "lock": False,
-                "asarray": False,
-                "fancy": False,
-            }
-            array = dask.array.from_array(
-                stored, name=token, meta=np.empty(0, stored.dtype), **plain
-            )
-            parts.append(array.astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
-            dask.array.stack(parts),
+            _stacked(name, entry, snapshots),
             dict(entry.attributes),
         )
         for axis, values in axes:
@@ -245,6 +228,31 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
         if key not in ("time", "dt", "step") and len(str(value)) < _TEXT_LENGTH
     }
     return xarray.Dataset(variables, coordinates, attributes)
+
+
+def _stacked(name: str, entry: FieldEntry, snapshots: Sequence[Snapshot]) -> "dask.array.Array":
+    """A field of all snapshots, read lazily; nan in those that do not have it in this shape."""
+    import dask.array
+
+    kind = np.result_type(*(s[name].dtype for s in snapshots if name in s))
+    parts = []
+    for snapshot in snapshots:
+        if name not in snapshot or snapshot[name].shape != entry.shape:
+            parts.append(dask.array.full(entry.shape, np.nan, dtype=kind))
+            continue
+        stored = snapshot[name]
+        chunks: Any = _chunks(stored)
+        array = dask.array.from_array(
+            stored,
+            name=f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}",
+            meta=np.empty(0, stored.dtype),
+            chunks=chunks,
+            lock=False,
+            asarray=False,
+            fancy=False,
+        )
+        parts.append(array.astype(kind))
+    return dask.array.stack(parts)
 
 
 def _chunks(field: StoredField) -> list[tuple[int, ...]]:

@@ -78,7 +78,7 @@ def required_packages() -> dict[str, str]:
     """Versions of this package and of all installed packages that it requires, directly or through
     others, sorted by name; without tools for tests and documentation. Empty if this package is not
     installed."""
-    from importlib.metadata import PackageNotFoundError, metadata
+    from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -91,11 +91,10 @@ def required_packages() -> dict[str, str]:
             return
         visited.add((name, extras))
         try:
-            about = metadata(name)
+            versions[name] = version(name)
         except PackageNotFoundError:  # of an extra that is not installed
             return
-        versions[name] = about["Version"]
-        for requirement in map(Requirement, about.get_all("Requires-Dist") or ()):
+        for requirement in map(Requirement, requires(name) or ()):
             marker = requirement.marker
             if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *extras)):
                 visit(canonicalize_name(requirement.name), frozenset(requirement.extras))

@@ -29,6 +29,7 @@ from simulator.config import RunConfig
 from simulator.config.compare import diff_configs
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
+from simulator.measure import snapshot_files
 from simulator.physics.models import State, outputs
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
@@ -215,7 +216,7 @@ class Output:
             saved.append(
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})
             )
-        index = settings.index or output.gadget is not None
+        index = settings.index or bool(snapshot_files(dict(output)))
         if index and all(dataset.dtype.kind == "c" for dataset in saved):
             saved += [_modulus(dataset) for dataset in saved]
         saved += self._particles(state)

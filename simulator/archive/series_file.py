@@ -1,12 +1,12 @@
 """HDF5 series: arrays against time, such as `spectra.h5` and `slices.h5`.
 
 A series is one ordinary file that is replaced whole with every row, so that a reader always sees a
-complete file. Only the last rows are rewritten: a part with PART_ROWS rows and PART_BYTES bytes is
-full and never written again. As long as one part is enough (512 spectra of 8 kB), `NAME.h5` holds
-the rows itself. Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step, and
-`NAME.h5` is an index that lists the parts and shows each variable as one virtual data set. Its
-replacement commits a row; readers ignore a part that it does not list, and read the parts
-themselves, because a virtual data set shows a missing part as nan.
+complete file. Only the last rows are rewritten: a part with `FULL` rows and bytes is full and never
+written again. As long as one part is enough (512 spectra of 8 kB), `NAME.h5` holds the rows itself.
+Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step, and `NAME.h5` is an
+index that lists the parts and shows each variable as one virtual data set. Its replacement commits
+a row; readers ignore a part that it does not list, and read the parts themselves, because a virtual
+data set shows a missing part as nan.
 
 A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number
 of modes in a shell), and each variable as (row, *its dimensions), with dimension scales."""
@@ -26,8 +26,8 @@ from simulator.measure import KINDS
 from simulator.words import Shown
 
 TABLE = "diagnostics.csv"
-PART_ROWS = 8
-PART_BYTES = 4 * 2**20
+FULL = (8, 4 * 2**20)
+"""The rows and bytes from which on a part is full."""
 _FORMAT = "simulator series 1"
 
 
@@ -52,8 +52,7 @@ class Series:
         beside: Mapping[str, tuple[str, np.ndarray]] | None = None,
         *,
         journal: Journal = UNRECORDED,
-        part_rows: int = PART_ROWS,
-        part_bytes: int = PART_BYTES,
+        full: tuple[int, int] = FULL,
     ) -> None:
         """Continue the series in `path`, or begin it with the first row.
 
@@ -69,7 +68,7 @@ class Series:
         self._required = frozenset(variables)
         self._attributes = dict(attributes or {})
         self._beside = dict(beside or {})
-        self._limits = part_rows, part_bytes
+        self._full = full
         self._parts: list[_Part] = []
         self._active: _Columns = {}  # The rows of the last part.
         self._uncommitted = False
@@ -90,7 +89,7 @@ class Series:
             row |= {name: np.asarray(value) for name, value in values.items()}
             if wrong := [name for name in values if row[name].shape != self._shape(name)]:
                 raise ValueError(f"variables with values of another shape: {wrong}")
-            most, size = self._limits
+            most, size = self._full
             count = self._active_rows + len(rest)
             if count >= most and count * sum(value.nbytes for value in row.values()) >= size:
                 self._take_in(rest)

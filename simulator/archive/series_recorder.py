@@ -9,14 +9,13 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from simulator.archive.gadget import gadget_problem
 from simulator.archive.series_file import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.archive.stored_state import field_dataset, restored_field, small_array
 from simulator.config.compare import Change, Difference
 from simulator.files import Journal
-from simulator.measure import Kind, Measured, Subject, Unsupported, requested
+from simulator.measure import Kind, Measured, Subject, Unsupported, requested, snapshot_files
 from simulator.measure.kind import ParticleSubject, measurement
 from simulator.physics.models import State
 from simulator.simulation import quantities
@@ -195,15 +194,16 @@ def subject_of(simulation: Simulation) -> Subject:
 
 def measured_series(simulation: Simulation) -> dict[str, Measured]:
     """The measurement of each series of a run, by name. Raises UserError if the model does not
-    allow one of them."""
-    if simulation.config.output.gadget is not None:
-        problem = gadget_problem(simulation.config, simulation.model)
+    allow one of its outputs."""
+    config = simulation.config
+    for name, kind in snapshot_files(dict(config.output)).items():
+        problem = kind.problem(config.model_dump(), simulation.model)
         if problem is not None:
-            raise simulation.config.error("output.gadget", problem)
+            raise config.error(f"output.{name}", problem)
     subject = subject_of(simulation)
     return {
         name: _measured(simulation, subject, kind, settings)
-        for name, kind, settings in requested(simulation.config.output)
+        for name, kind, settings in requested(config.output)
     }
 
 

@@ -13,8 +13,7 @@ this program reads no data through it. A VTKHDF sidecar shows the same fields to
 import contextlib
 import datetime
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,86 +22,19 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.archive.hdf5_image import hdf5_into
+from simulator.archive.hdf5_image import SEAL, write_sealed
 from simulator.archive.manifest import (
-    LIBVER,
+    INDEX,
+    SIDECAR,
     Axis,
     FieldEntry,
     Manifest,
     committed,
-    derived_files,
     read_manifest,
 )
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.seal import Seal
-from simulator.archive.snapshot_reader import configuration_of
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, write_durably
 from simulator.words import version_of
-
-_SEAL = Seal(b"simulator xxh3 ")
-# Bytes.
-_IN_MEMORY = 1 << 26
-_PIECE = 1 << 20
-
-
-def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
-    """Write the index and the sidecar of a committed folder if they are missing or altered; returns
-    the problem of each written file. Raises OSError."""
-    problems: dict[Path, str] = {}
-    for path, fill in derived_from(folder, manifest).items():
-        if (problem := derived_problem(path, folder, manifest)) is not None:
-            write_sealed(path, partial(fill, folder=folder, manifest=manifest), folder, manifest)
-            problems[path] = problem
-    return problems
-
-
-def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Callable[..., None]]:
-    """The derived files that a committed folder has to have, and the functions that fill them."""
-    if not manifest.index:
-        return {}
-    fills = [_fill_index, _fill_sidecar]
-    if (configuration_of(manifest).get("output") or {}).get("gadget") is not None:
-        from simulator.archive.gadget import fill_gadget  # which imports JAX
-
-        fills.append(fill_gadget)
-    return dict(zip(derived_files(folder), fills, strict=False))
-
-
-def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
-    """Why a derived file does not belong to its folder (it is missing, unreadable or altered); None
-    if it does."""
-    return _SEAL.problem(path, _origin(folder, manifest))
-
-
-def time_index_problem(parent: Path) -> str | None:
-    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or
-    if there are no indexed snapshots."""
-    return _SEAL.problem(parent.with_name(NAME)) if _all_listed(parent) else None
-
-
-def _origin(folder: Path, manifest: Manifest) -> bytes:
-    """The bytes of a committed folder that the seal of a derived file covers."""
-    return folder.name.encode() + manifest.encode()
-
-
-def write_sealed(
-    path: Path, fill: Callable[[h5py.File], None], folder: Path, manifest: Manifest
-) -> None:
-    """Write an HDF5 file that is derived from a committed folder, for `derived_problem`. Raises
-    OSError."""
-    _write(path, fill, _origin(folder, manifest))
-
-
-def _write(path: Path, fill: Callable[[h5py.File], None], origin: bytes = b"") -> None:
-    """Replace `path` by an HDF5 file that `fill` has filled, followed by its seal."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(path.parent), prefix=TEMPORARY) as image:
-        with hdf5_into(image, LIBVER, path) as file:
-            fill(file)
-        image.seek(0)
-        pieces = iter(partial(image.read, _PIECE), b"")
-        # A power failure may cut the file short; its seal shows that, and it is written again.
-        write_durably(path, _SEAL.pieces(pieces, origin), sync=False)
 
 
 def virtual(
@@ -132,10 +64,12 @@ def virtual(
                 f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype
             )
             layout[(*part, *index)] = source
-    for empty in range(len(components), shape[-1]) if stacked else ():
-        if (zero := "_".join(map(str, ("zero", *space)))) not in group.file:
-            group.file.create_dataset(zero, space, np.int8)  # is never written: takes no space
-        layout[..., empty] = h5py.VirtualSource(".", zero, space)
+    if stacked and len(components) < shape[-1]:
+        zero = "_".join(map(str, ("zero", *space)))
+        # It is never written, and so takes no space.
+        group.file.require_dataset(zero, space, np.int8)
+        for empty in range(len(components), shape[-1]):
+            layout[..., empty] = h5py.VirtualSource(".", zero, space)
     return _create(group, name, layout)
 
 
@@ -156,14 +90,14 @@ def _root_attributes(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+def fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     _set(file, _root_attributes(manifest))
     file["time"] = manifest.time
     iteration = file.create_group(f"data/{manifest.step}")
     dt = manifest.attributes.get("dt", 0.0)
     _set(iteration, {"time": manifest.time, "dt": float(dt), "timeUnitSI": 1.0})
     meshes = iteration.create_group("fields")
-    scales: dict[Axis, h5py.Dataset] = {}
+    scales: Scales = {}
     species: dict[str, int] = {}
     for name, entry in manifest.fields.items():
         if entry.species is not None:
@@ -186,7 +120,9 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
             if entry.is_mesh:
                 _set(data_set, {"position": np.zeros(len(entry.axes)), **entry.attributes})
                 if (variable := path.replace("/", "_")) not in file:
-                    _add_variable(virtual(file, variable, *of_file), entry, scales)
+                    plain = virtual(file, variable, *of_file)
+                    _set(plain, entry.attributes)
+                    _attach(plain, scales, ((a.name, a.coordinates) for a in entry.axes), 0)
         _set(parent[record], described)
     if species:
         box = dict(zip("xyz", manifest.attributes.get("box", ()), strict=False))
@@ -194,15 +130,27 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
         _add_patches(file, iteration.require_group("particles"), species, box)
 
 
-def _add_variable(
-    variable: h5py.Dataset, entry: FieldEntry, scales: dict[Axis, h5py.Dataset]
+Scales = dict[tuple[str, bytes], h5py.Dataset]
+"""The dimension scales of a file by their names and values."""
+
+
+def _attach(
+    variable: h5py.Dataset,
+    scales: Scales,
+    coordinates: Iterable[tuple[str, np.ndarray]],
+    first: int,
 ) -> None:
-    """Give a data set at the root the attributes and coordinates of its field."""
-    _set(variable, entry.attributes)
-    for i, axis in enumerate(entry.axes):
-        if axis not in scales:
-            scales[axis] = _scale(variable.file, axis)
-        variable.dims[i].attach_scale(scales[axis])
+    """Give a variable at the root of its file coordinates, from the axis `first` on."""
+    file = variable.file
+    for position, (name, values) in enumerate(coordinates, first):
+        key = name, values.tobytes()
+        if key not in scales:
+            free = name if name not in file else f"{name}_{len(values)}"
+            while free in file:
+                free += "_"
+            scales[key] = file.create_dataset(free, data=values)
+            scales[key].make_scale(free)
+        variable.dims[position].attach_scale(scales[key])
 
 
 _DIMENSIONS = {
@@ -248,15 +196,6 @@ def _add_patches(
             offset = group.create_group(f"positionOffset/{axis}")
             _set(offset, {"value": 0.0, "shape": np.array([count], np.uint64), "unitSI": 1.0})
         _set(group["positionOffset"], _record_attributes("positionOffset"))
-
-
-def _scale(file: h5py.File, axis: Axis) -> h5py.Dataset:
-    name = axis.name if axis.name not in file else f"{axis.name}_{axis.size}"
-    while name in file:
-        name += "_"
-    scale = file.create_dataset(name, data=axis.coordinates)
-    scale.make_scale(name)
-    return scale
 
 
 def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
@@ -316,7 +255,8 @@ def sidecar_fields(manifest: Manifest) -> dict[str, tuple[int, ...]]:
 
 def _spanned(axes: Sequence[Axis]) -> list[int]:
     """The numbers of the axes that have more than one point; of the last axis, if none has."""
-    return [i for i, axis in enumerate(axes) if axis.size > 1] or [*range(len(axes))][-1:]
+    several = [i for i, axis in enumerate(axes) if axis.size > 1]
+    return several if several or not axes else [len(axes) - 1]
 
 
 def image(manifest: Manifest) -> dict[str, Any]:
@@ -336,10 +276,9 @@ def image(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+def fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     root = file.create_group(ROOT)
-    for name, value in image(manifest).items():
-        root.attrs[name] = value
+    root.attrs.update(image(manifest))
     root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
     data = root.create_group("PointData")
     for name, shape in sidecar_fields(manifest).items():
@@ -368,6 +307,12 @@ class _Listed:
     types: Mapping[str, str]
 
 
+def time_index_problem(parent: Path) -> str | None:
+    """Why the index of all snapshots in `parent` is not as this program wrote it; None if it is, or
+    if there are no indexed snapshots."""
+    return SEAL.problem(parent.with_name(NAME)) if _all_listed(parent) else None
+
+
 def write_time_index(parent: Path) -> Path | None:
     """Write the index of all snapshots with an index in `parent` (`RUN/snapshots`) beside that
     folder; returns the file. If there are none, remove the file and return None.
@@ -380,7 +325,7 @@ def write_time_index(parent: Path) -> Path | None:
         path.unlink(missing_ok=True)
         return None
     newest = read_manifest(parent / entries[-1].name)
-    _write(path, partial(_fill, parent=parent, manifest=newest, entries=entries))
+    write_sealed(path, partial(_fill, parent=parent, manifest=newest, entries=entries))
     return path
 
 
@@ -406,30 +351,23 @@ def _listed(folder: Path, changed: int) -> _Listed | None:
 
 def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Listed]) -> None:
     times = np.array([entry.time for entry in entries])
-    for key in ("box", "configuration"):
-        if key in manifest.attributes:
-            file.attrs[key] = as_attribute(manifest.attributes[key])
+    about = manifest.attributes
+    _set(file, {key: about[key] for key in ("box", "configuration") if key in about})
     time = file.create_dataset("time", data=times)
     time.make_scale("time")
     step = file.create_dataset("step", data=np.array([int(entry.name) for entry in entries]))
     step.dims[0].attach_scale(time)
-    scales: dict[object, h5py.Dataset] = {}
+    scales: Scales = {}
     for name, field in manifest.fields.items():
         if not field.is_mesh:
             continue
         variable = _netcdf(file, name, field, parent, entries)
-        described = {**field.attributes, "coordinates": "step"}
-        variable.attrs.update({k: as_attribute(v) for k, v in described.items()})
-        for position, (axis, values) in enumerate(dimensions(field), 1):
-            if axis not in scales:
-                scales[axis] = file.create_dataset(axis, data=values)
-                scales[axis].make_scale(axis)
-            variable.dims[position].attach_scale(scales[axis])
+        _set(variable, {**field.attributes, "coordinates": "step"})
+        _attach(variable, scales, dimensions(field), 1)
         variable.dims[0].attach_scale(time)
     root = file.create_group(ROOT)
-    for key, value in image(manifest).items():
-        root.attrs[key] = value
-    root.attrs["Version"] = np.array([2, 0])  # the first version in which images may have steps
+    # The first version in which images may have steps.
+    root.attrs.update({**image(manifest), "Version": np.array([2, 0])})
     steps = root.create_group("Steps")
     steps.attrs["NSteps"] = len(entries)
     steps["Values"] = times
@@ -439,7 +377,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
         steps_axis = (len(entries),) if len(entries) > 1 else ()
         layout = h5py.VirtualLayout((*steps_axis, *shape), _type(name, entries))
         for number, entry in _with(name, entries):
-            file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
+            file_name = f"{parent.name}/{entry.name}{SIDECAR}"
             layout[(number,) if steps_axis else ...] = h5py.VirtualSource(
                 file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
             )
@@ -452,7 +390,7 @@ def _netcdf(
     """Create the variable (time, components..., axes...) of a field at the root of `file`."""
     layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
     for number, entry in _with(name, entries):
-        file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
+        file_name = f"{parent.name}/{entry.name}{INDEX}"
         for index, path in field.component_paths(name):
             source = f"data/{int(entry.name)}/fields/{path}"
             layout[(number, *index)] = h5py.VirtualSource(

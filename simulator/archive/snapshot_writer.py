@@ -24,20 +24,22 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.derived import make_derived
+from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import (
     Compression,
     FieldEntry,
     Hook,
     Manifest,
     ShardEntry,
-    commit,
+    derived_files,
+    discard,
     name_of_step,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
-from simulator.archive.snapshot_index import make_derived
 from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure
-from simulator.files import TEMPORARY, reason, remove_tree, write_durably
+from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,52 @@ class Writer:
                 save.after(save.target)
         except Exception as error:
             raise RunFailure(f"{save.target} is committed, but then: {reason(error)}") from error
+
+
+def commit(
+    temporary: Path,
+    target: Path,
+    manifest: Manifest,
+    check: Callable[[], None],
+    hook: Hook,
+    sync: bool = True,
+) -> None:
+    """Write the manifest into `temporary`, sync everything if `sync` is set, and rename it to
+    `target`.
+
+    `check` is called right before the first visible change; if it raises, `target` stays as it
+    was."""
+    write_durably(temporary / MANIFEST, [manifest.encode()], sync=sync)
+    hook("manifest written")
+    for folder in (temporary / "shards", temporary) if sync else ():
+        sync_folder(folder)
+    check()
+    hook("before rename")
+    aside = None
+    if target.exists():
+        # The old index would describe the new shards by the old layout; a missing index is rebuilt.
+        for path in derived_files(target):
+            path.unlink(missing_ok=True)
+        aside = target.with_name(
+            f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}"
+        )
+        target.rename(aside)
+        hook("moved aside")
+    try:
+        temporary.rename(target)
+    except OSError:
+        if aside is not None:
+            aside.rename(target)
+        raise
+    hook("renamed")
+    try:
+        if sync:
+            sync_folder(target.parent)
+    except OSError as error:
+        raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
+    if aside is not None:
+        discard(aside)
+    hook("committed")
 
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:

@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import DTypeLike
 
 from simulator.archive.array_file import ArrayFile
-from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
@@ -24,9 +23,11 @@ from simulator.archive.snapshot_reader import Snapshot, configuration_of, open_s
 from simulator.archive.stored_particles import ParticlesOnDisk, arrangement
 from simulator.cluster.mesh import spatial
 from simulator.errors import RunFailure, UserError
+from simulator.physics.initial.initial import ForeignParticles
 from simulator.physics.models import Equation, State
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import id_sum
+from simulator.physics.particles.particle_start import StoredParticles
 from simulator.physics.particles.population import Population, Populations
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
@@ -238,9 +239,8 @@ class RunInputs(Inputs):
         self.digest(Path(path))
         return ArrayFile(path, dataset)
 
-    def gadget(self, path: str, kind: int, numbered: bool) -> GadgetParticles:
-        """The particles of a type in GADGET's files."""
-        particles = GadgetParticles(path, kind, numbered)
+    def foreign(self, particles: ForeignParticles) -> StoredParticles:
+        """Particles in the files of another program."""
         for file in particles.files:
             self.digest(file)
         return particles

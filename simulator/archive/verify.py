@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from simulator.archive.halo_catalogue import catalogue_problems
+from simulator.archive.derived import (
+    derived_from,
+    derived_problem,
+    make_derived,
+    result_problems,
+)
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
@@ -27,13 +32,7 @@ from simulator.archive.run_state import CONFIG, read_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.seal import ALTERED, unsealed_json
 from simulator.archive.snapshot_index import NAME as TIME_INDEX
-from simulator.archive.snapshot_index import (
-    derived_from,
-    derived_problem,
-    make_derived,
-    time_index_problem,
-    write_time_index,
-)
+from simulator.archive.snapshot_index import time_index_problem, write_time_index
 from simulator.archive.snapshot_reader import snapshot_folder
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, checksum, pieces_of, reason
@@ -235,7 +234,7 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
         _checked(folder / name, partial(audit.problem, name)) for name in audit.names(saves=False)
     ]
     findings.files += [
-        Checked(path, problem, derived=True) for path, problem in catalogue_problems(folder)
+        Checked(path, problem, derived=True) for path, problem in result_problems(folder)
     ]
     findings.files += _time_index(folder / "snapshots", findings.notes)
     yield findings

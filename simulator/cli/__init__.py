@@ -62,6 +62,7 @@ GONE = {
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
     "validate": "scripts/validate.py of the sources compares the program with exact solutions",
     "completion": "simulator --help lists the commands, simulator COMMAND --help its options",
+    "analyze --halos": "simulator halos RUN finds halos and cores",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
 }
 """The commands of version 0.1 that are gone, each with its replacement."""
@@ -173,7 +174,7 @@ def _stdout_failed(error: OSError) -> int:
 
 def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
     first = arguments[0] if arguments else ""
-    for name in (first, " ".join(arguments[:2])):
+    for name in (first, *(f"{first} {word}" for word in arguments[1:])):
         if name in GONE:
             raise UserError(f"simulator {name}: this command is gone; {GONE[name]}")
     if first and not first.startswith("-") and first not in COMMANDS:

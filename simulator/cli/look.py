@@ -118,25 +118,13 @@ def environment_command(args: argparse.Namespace) -> int:
     "measure a run again, from its snapshots",
     arg("runs RUN", "run folders, then key=value of output or devices", nargs="+"),
     arg("--what KIND,...", "kinds of series (default: those of the run's configuration), or all"),
-    arg(
-        "--halos",
-        "instead find halos of particles and cores of waves, for RUN/halos",
-        action="store_true",
-    ),
-    arg(
-        "--linking B",
-        "friends-of-friends linking length in mean spacings (default 0.2)",
-        type=float,
-    ),
-    arg("--members N", "smallest number of particles in a halo (default 20)", type=int),
 )
 def analyze_command(args: argparse.Namespace) -> int:
     """Measure every snapshot of a run on the devices of this machine, with the same code as the run itself, and write
     diagnostics.csv and a file for each series into RUN/analysis. `simulator plot RUN/analysis` draws these files.
     Python files that the configuration names are executed, with your permissions.
 
-    example: simulator analyze outputs/taylor_green --what transfer,histograms
-      simulator analyze outputs/cold_dark_matter --halos"""
+    example: simulator analyze outputs/taylor_green --what transfer,histograms"""
     from simulator.analysis.recompute import analyze_snapshots
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
@@ -144,37 +132,10 @@ def analyze_command(args: argparse.Namespace) -> int:
     if not runs:
         raise UserError("simulator analyze: name a run's folder")
     kinds = args.what.split(",") if args.what else None
-    if args.halos and kinds:
-        raise UserError("simulator analyze: --halos and --what exclude one another")
-    if args.halos:
-        return _halos(runs, overrides, args)
-    if args.linking is not None or args.members is not None:
-        raise UserError("simulator analyze: --linking and --members describe halos; add --halos")
     for run in runs:
         with progress_bar(f"{run}: snapshots") as progress:
             written, refused = analyze_snapshots(run, kinds, overrides, progress)
         print(written)
         for line in refused:
             print(line, file=sys.stderr)
-    return 0
-
-
-def _halos(runs: list[Path], overrides: list[str], args: argparse.Namespace) -> int:
-    from simulator.analysis.find_halos import find_halos
-
-    if not 0 < (linking := 0.2 if args.linking is None else args.linking) <= 1:
-        raise UserError(f"--linking: {linking:g} has to be above 0 and at most 1; 0.2 is usual")
-    if (members := 20 if args.members is None else args.members) < 2:
-        raise UserError(f"--members: {members} has to be 2 or more; 20 is usual")
-    for run in runs:
-        last = {}
-        for path, catalogue in find_halos(run, linking, members, overrides):
-            last[catalogue.name] = path, catalogue
-            print(f"{path}  {catalogue.summary()}", flush=True)
-        for path, catalogue in last.values():
-            print(
-                "\n".join(
-                    ["", f"the first of {path.name}:", *aligned_lines(catalogue.rows(), range(20))]
-                )
-            )
     return 0

@@ -18,13 +18,12 @@ from pydantic import (
 
 from simulator.errors import shown
 from simulator.measure import requested
-from simulator.measure.kind import Cadence, Kind, SeriesCadence, distinct
+from simulator.measure.kind import Cadence, OutputKind, SeriesCadence, distinct
 from simulator.registry import Registry, subclass_of
 from simulator.settings import (
     TWO_OR_THREE,
     Count,
     Duration,
-    HubbleParameter,
     Length,
     Moment,
     OutputPath,
@@ -276,14 +275,8 @@ class SnapshotSettings(Cadence):
     """Precision of the numbers in the files; by default the precision of the run."""
     index: bool = True
     """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of
-    slices.h5 with each. `output.gadget` needs them."""
-
-
-class GadgetSettings(Settings):
-    h: HubbleParameter | None = None
-    """H0 in 100 km/s/Mpc; needed in units of Mpc / h, which do not contain it."""
-    precision: Literal["single", "double"] = "double"
-    """Precision of positions, velocities and masses in the file."""
+    slices.h5 with each. Always written with an output that puts further files beside the
+    snapshots."""
 
 
 class CheckpointSettings(Settings):
@@ -315,8 +308,6 @@ class OutputSettings(Settings):
     """Rows of diagnostics.csv."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
-    gadget: GadgetSettings | None = None
-    """The particles of every snapshot as a GADGET-4 file, snapshots/STEP.hdf5."""
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""
     compression: Annotated[Literal["none", "gzip", "blosc2"], AfterValidator(_installed)] = "none"
@@ -324,8 +315,8 @@ class OutputSettings(Settings):
     times slower."""
 
 
-def with_kinds(kinds: Mapping[str, Kind]) -> type[OutputSettings]:
-    """OutputSettings with an additional key for each of `kinds`, the kinds of series."""
+def with_kinds(kinds: Mapping[str, OutputKind]) -> type[OutputSettings]:
+    """OutputSettings with an additional key for each of `kinds`."""
     keys: dict[str, Any] = {}
     for kind in kinds.values():
         type_ = kind.annotation if kind.default is not None else kind.annotation | None

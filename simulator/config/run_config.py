@@ -43,7 +43,7 @@ from simulator.config.blocks import (
 )
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
-from simulator.measure import KINDS, Kind, requested
+from simulator.measure import OUTPUTS, OutputKind, requested
 from simulator.registry import Registry
 from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
@@ -432,11 +432,11 @@ def check_fitting(config: RunConfig, model: "Equation") -> None:
 
 def assemble(
     registries: Registries,
-    kinds: Mapping[str, Kind] = KINDS,
+    kinds: Mapping[str, OutputKind] = OUTPUTS,
     words: Container[str] | None = None,
 ) -> type[RunConfig]:
     """The RunConfig whose `model`, `initial`, `forcing`, `terms` and `time` accept the parts in the
-    registries, and `output` the `kinds` of series; with the blocks of plugins among `words`, or with
+    registries, and `output` the `kinds` of output; with the blocks of plugins among `words`, or with
     all."""
     particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
     terms: Any = tuple[cast(Any, (_choice(registries.terms), ...))]
@@ -469,7 +469,7 @@ def assemble(
 def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     """The RunConfig of all parts that are registered in this program; with `words`, without the
     parts of packages whose names are not among the words: they are not even imported."""
-    registries = [part for part in (*registered(), KINDS, FURTHER) if isinstance(part, Registry)]
+    registries = [part for part in (*registered(), OUTPUTS, FURTHER) if isinstance(part, Registry)]
     added = (name for part in registries for name in part.names if name not in part.own)
     names = {name.rpartition(".")[2] for name in added}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
@@ -485,4 +485,4 @@ def _of_named_parts(words: frozenset[str]) -> type[RunConfig]:
     def named(part: Any) -> Any:
         return part.among(words) if isinstance(part, Registry) else part
 
-    return assemble(Registries(*map(named, registered())), KINDS.among(words), words)
+    return assemble(Registries(*map(named, registered())), OUTPUTS.among(words), words)

@@ -1,10 +1,10 @@
-"""Kinds of series that a run can write. A new kind is a class in a file of this package and a line
-in `KINDS`, whose order is that of rows, files and pictures.
+"""Kinds of output that a run can write. A new kind of series is a class in a file of this package
+and a line in `OUTPUTS`, whose order is that of rows, files and pictures.
 
 Importing this package, and looking at the names of kinds, does not import JAX; the settings and the
 computation of a kind do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simulator.measure.kind import (
@@ -13,23 +13,28 @@ from simulator.measure.kind import (
     Curves,
     Kind,
     Measured,
+    OutputKind,
     SeriesCadence,
+    SnapshotFile,
     Subject,
     Unsupported,
 )
 from simulator.registry import Registry
 
 
-def _admitted(name: str, declared: Any) -> Kind:
-    kind = declared() if isinstance(declared, type) and issubclass(declared, Kind) else declared
-    if not isinstance(kind, Kind):
-        raise TypeError(f"a subclass of simulator.measure.Kind is needed, not {declared!r}")
+def _admitted(name: str, declared: Any) -> OutputKind:
+    is_class = isinstance(declared, type) and issubclass(declared, OutputKind)
+    kind = declared() if is_class else declared
+    if not isinstance(kind, OutputKind):
+        raise TypeError(
+            f"a subclass of simulator.measure.Kind is needed, or of SnapshotFile, not {declared!r}"
+        )
     if kind.name != name:
         raise TypeError(f"its kind calls itself {kind.name!r}; the two names must agree")
     return kind
 
 
-KINDS = Registry[Kind](
+OUTPUTS = Registry[OutputKind](
     "simulator.outputs",
     {
         "spectra": "simulator.measure.spectra:Spectra",
@@ -42,7 +47,6 @@ KINDS = Registry[Kind](
         "strain": "simulator.measure.strain:Strain",
         "profiles": "simulator.measure.profiles:Profiles",
         "projections": "simulator.measure.profiles:Projections",
-        "lightcone": "simulator.measure.lightcone:Lightcone",
         "probes": "simulator.measure.probes:Probes",
         "python": "simulator.measure.python_series:PythonOutput",
         "particle_statistics": "simulator.measure.particles:ParticleStatistics",
@@ -58,11 +62,51 @@ KINDS = Registry[Kind](
 )
 
 
+class _Series(Mapping[str, Kind]):
+    """The kinds of series among `OUTPUTS`. The names of our own, which are all series, are known
+    without importing their modules."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all kinds of output, of which none is loaded."""
+        return OUTPUTS.names
+
+    def __iter__(self) -> Iterator[str]:
+        return (n for n in OUTPUTS if n in OUTPUTS.own or isinstance(OUTPUTS[n], Kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == other for other in self)
+
+    def __getitem__(self, name: str) -> Kind:
+        kind = OUTPUTS[name]
+        if not isinstance(kind, Kind):
+            raise KeyError(name)
+        return kind
+
+
+KINDS = _Series()
+
+
+def snapshot_files(output: Mapping[str, Any]) -> dict[str, SnapshotFile]:
+    """The kinds of files that a run with the settings `output` writes beside each snapshot, by
+    name. Packages add them, so that our own kinds of series, which import JAX, are not loaded."""
+    names = [n for n in OUTPUTS if n not in OUTPUTS.own and output.get(n) is not None]
+    kinds = ((name, OUTPUTS[name]) for name in names)
+    return {name: kind for name, kind in kinds if isinstance(kind, SnapshotFile)}
+
+
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
     """The series that a run with the settings `output` writes: (file name, kind, settings of the
     series). The settings of a series are None if only snapshots add rows."""
-    names = (n for n in KINDS.names if n in KINDS.own or getattr(output, n, None) is not None)
-    for kind in map(KINDS.__getitem__, names):
+    for name in OUTPUTS.names:
+        if name not in OUTPUTS.own and getattr(output, name, None) is None:
+            continue
+        kind = OUTPUTS[name]
+        if not isinstance(kind, Kind):
+            continue
         series = dict(kind.series(getattr(output, kind.name, None)))
         if kind.with_snapshots and not series and output.snapshots.index:
             series = {kind.name: None}
@@ -76,6 +120,7 @@ __all__ = [
     "Kind",
     "Measured",
     "SeriesCadence",
+    "SnapshotFile",
     "Subject",
     "Unsupported",
 ]

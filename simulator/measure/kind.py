@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, model_validator
@@ -14,6 +14,7 @@ from simulator.errors import did_you_mean, shortened
 from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
 
 if TYPE_CHECKING:  # configurations are read and pictures drawn without JAX
+    import h5py
     import jax
 
     from simulator import spectral
@@ -184,20 +185,68 @@ class Curves:
     log: str = ""
 
 
-class Kind:
-    """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is due.
+class OutputKind:
+    """One kind of output besides diagnostics, snapshots and checkpoints, with its block of settings
+    `output.NAME`: a `Kind` of series, or a `SnapshotFile`.
 
-    A kind is a class in `simulator.measure.KINDS`, or a class or instance that an installed package
-    declares as an entry point of `simulator.outputs`. A kind of another package is imported if a
-    run's file has its key, so that it has neither a `default` nor rows `with_snapshots`; if its module
-    imports JAX in `measured` only, pictures are drawn without JAX."""
+    Installed packages declare a class or an instance as an entry point of `simulator.outputs`. It is
+    imported if a run's file has its key, so that it has neither a `default` nor rows
+    `with_snapshots`; if its module imports JAX in its functions only, runs are read and drawn without
+    JAX."""
 
-    name: ClassVar[str]  # The key `output.NAME`, and the file NAME.h5.
+    name: ClassVar[str]  # The key `output.NAME`.
     description: ClassVar[str]  # One line for the reference of keys.
+    Settings: ClassVar[Any]  # The class of the settings.
+    default: ClassVar[Any] = None
+    """The settings of a run without the key; None: there is output only if the key is given."""
+
+    @property
+    def annotation(self) -> Any:
+        """The type of the key `output.NAME`."""
+        return self.Settings
+
+
+class StoredSnapshot(Protocol):
+    """A snapshot on disk, whose arrays are read when they are indexed."""
+
+    time: float
+
+    @property
+    def attributes(self) -> Mapping[str, Any]: ...
+
+    @property
+    def particles(self) -> Mapping[str, Mapping[str, Any]]:
+        """The records of particles by species and name."""
+        ...
+
+
+class SnapshotFile(OutputKind):
+    """One kind of HDF5 file beside each snapshot, such as one in the format of another program. It
+    is derived from the snapshot: `verify` makes it again where it is missing, and it is removed
+    with the snapshot."""
+
+    ending: ClassVar[str] = ".hdf5"
+    """The file is `snapshots/STEP` with this ending, which ends with `.hdf5`."""
+
+    def problem(self, configuration: Mapping[str, Any], model: models.Equation) -> str | None:
+        """Why the snapshots of a run with this resolved configuration cannot be written in this
+        way; None if they can."""
+        return None
+
+    def fill(
+        self, file: h5py.File, snapshot: StoredSnapshot, configuration: Mapping[str, Any]
+    ) -> None:
+        """Write the content of the file, from a snapshot of a run with this resolved
+        configuration."""
+        raise NotImplementedError
+
+
+class Kind(OutputKind):
+    """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is
+    due."""
+
     Settings: ClassVar[type[SeriesCadence]] = SeriesCadence
     default: ClassVar[SeriesCadence | None] = None
-    """The settings of a run without the key; None: the series is written only if the key is
-    given."""
     # Whether every snapshot adds a row, even without the key.
     with_snapshots: ClassVar[bool] = False
     frequent: ClassVar[bool] = False
@@ -207,11 +256,6 @@ class Kind:
     """Whether rows can be taken of a flow in a background shear, whose wavenumbers depend on
     time."""
     curves: ClassVar[Curves] = Curves()  # The drawing of variables without registered pictures.
-
-    @property
-    def annotation(self) -> Any:
-        """The type of the key `output.NAME`."""
-        return self.Settings
 
     def series(self, settings: Any) -> Mapping[str, Any]:
         """The series for a value of `output.NAME`: settings by file name without its ending."""

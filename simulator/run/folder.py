@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.halo_catalogue import FOLDER as HALOS
+from simulator.archive.derived import RESULT, result_folders
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST
@@ -42,9 +42,9 @@ from simulator.run.lock import RunLock
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 # Files derived from other files; the ledger does not record them.
 _INDICES = ("snapshots.vtkhdf", "report.html")
-_SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|\.hdf5)?|{re.escape(TEMPORARY)}.*")
+_SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf|(\.\w+)?\.hdf5)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
-_CATALOGUE = re.compile(rf".*_\d{{8,}}\.0\.h5|{re.escape(TEMPORARY)}.*")
+_RESULT = re.compile(rf"{RESULT.pattern}|{re.escape(TEMPORARY)}.*")
 _BEFORE_CONFIG = (LEDGER, STATE, "run.log", "inputs")
 """Files that a start may have written if it was killed before it wrote `config.yaml`, or could not
 write that file and recorded its failure in `state.json`."""
@@ -65,7 +65,7 @@ program named in it."""
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
     """The names of all files and folders that a run with these series writes into its folder."""
-    folders = (*SAVES, "plots", "inputs", "logs", "analysis", HALOS)
+    folders = (*SAVES, "plots", "inputs", "logs", "analysis", *result_folders())
     files = (CONFIG, STATE, LEDGER, *_WRITTEN, *_INDICES, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
@@ -266,7 +266,8 @@ class RunFolder:
         (self.path / LEDGER).unlink(missing_ok=True)
         for name in SAVES:
             _remove_entries(self.path / name, _SAVED)
-        _remove_entries(self.path / HALOS, _CATALOGUE)
+        for name in result_folders():
+            _remove_entries(self.path / name, _RESULT)
         for name in series:
             _remove_entries(self.path / f"{name}.parts", _PART)
         for name in (

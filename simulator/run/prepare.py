@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simulator.archive import provenance
+from simulator.archive.derived import make_derived
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import Audit, Ledger, lost_or_altered
 from simulator.archive.manifest import SAVES, clean_leftovers, committed, remove
@@ -16,7 +17,7 @@ from simulator.archive.run_state import CONFIG
 from simulator.archive.run_writer import Output
 from simulator.archive.series_file import TABLE
 from simulator.archive.set_aside import set_records_aside, set_results_aside
-from simulator.archive.snapshot_index import make_derived, write_time_index
+from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.stored_state import restored_state
 from simulator.archive.verify import newest_good

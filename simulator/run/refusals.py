@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simulator.archive.array_file import ArrayFile
-from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG
 from simulator.archive.series_recorder import measured_series
-from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
+from simulator.physics.initial.initial import ForeignParticles, StoredParticles
 from simulator.physics.models import MODELS
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.capacity import NICE
@@ -216,8 +215,8 @@ class _InputsOnPaper(RunInputs):
     def particles(self, path: str, name: str) -> Any:
         return _ParticlesOnPaper(super().particles(path, name))
 
-    def gadget(self, path: str, kind: int, numbered: bool) -> Any:
-        return _ParticlesOnPaper(super().gadget(path, kind, numbered))
+    def foreign(self, particles: ForeignParticles) -> Any:
+        return _ParticlesOnPaper(super().foreign(particles))
 
 
 class _FieldsOnPaper(StoredFields):
@@ -233,7 +232,7 @@ class _ArrayOnPaper(ArrayFile):
 
 @dataclass(frozen=True)
 class _ParticlesOnPaper:
-    stored: ParticlesOnDisk | GadgetParticles
+    stored: StoredParticles
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.stored, name)

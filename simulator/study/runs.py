@@ -3,20 +3,17 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import h5py
-
-from simulator.archive.gadget_particles import gadget_files
 from simulator.config import Change, RunConfig, classify
 from simulator.config.yaml12 import Path as KeyPath
 from simulator.config.yaml12 import value_at
 from simulator.plan.step_memory import Estimate
-from simulator.settings import walk
+from simulator.settings import Settings, walk
 from simulator.simulation.user_modules import neighbours
 from simulator.study.planned import PlannedRun, source_sum
 
@@ -83,24 +80,29 @@ class Identities:
     def _files(self, name: str, block: object) -> dict[str, str]:
         """The checksums of the input files that a block names, by key."""
         if id(block) not in self._inputs:
-            paths = {key: item for key, item, _ in walk(block, name) if isinstance(item, Path)}
-            for key, path in list(paths.items()):
-                paths |= {
-                    f"{key}:{os.path.relpath(file, path.parent)}": file
-                    for file in _further_files(path)
-                }
+            paths: dict[str, Path] = {}
+            further: dict[str, Sequence[Path]] = {}
+            for key, item, _ in walk(block, name):
+                if isinstance(item, Path):
+                    paths[key] = item
+                    further.setdefault(key, _imported(item))
+                if isinstance(item, Settings):
+                    files = item.further_files().items()
+                    further |= {f"{key}.{of}": beside for of, beside in files}
+            for key, beside in further.items():
+                folder = paths[key].parent
+                paths |= {f"{key}:{os.path.relpath(file, folder)}": file for file in beside}
             sums = {key: source_sum(path) for key, path in paths.items()}
             self._inputs[id(block)] = block, sums
             self.sources |= {str(path): sums[key] for key, path in paths.items()}
         return self._inputs[id(block)][1]
 
 
-def _further_files(path: Path) -> list[Path]:
-    """The files that belong to an input file: modules that it imports from its folder, further files
-    of a snapshot of GADGET."""
-    if path.suffix == ".py":
-        return neighbours(path, Path.is_file, lambda name: Path(name).read_bytes())
-    return gadget_files(path)[1:] if path.is_file() and h5py.is_hdf5(path) else []
+def _imported(path: Path) -> list[Path]:
+    """The modules that a Python file imports from its folder."""
+    if path.suffix != ".py":
+        return []
+    return neighbours(path, Path.is_file, lambda name: Path(name).read_bytes())
 
 
 @cache

@@ -248,7 +248,7 @@ model:
   gravitational_constant: 0.1
   cosmology: {start: 0.1, matter: 1.0}
   components: [{kind: particles, name: dark, count: 512}]
-initial: {kind: composite, components: {dark: {kind: cosmological, amplitude: 0.1, index: -2, seed: 1}}}
+initial: {kind: composite, components: {dark: {kind: zeldovich_wave, amplitude: 0.1}}}
 """,
 }
 UNKNOWN = {

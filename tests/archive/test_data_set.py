@@ -161,8 +161,7 @@ def test_series_open_as_they_are(tmp_path):
         {"k": k},
         variables,
         beside={"modes": ("k", k**2)},
-        part_rows=1,
-        part_bytes=1,
+        full=(1, 1),
     )
     for step in range(3):  # in several parts, which the index shows together
         series.extend(

@@ -11,11 +11,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from storage_support import XYZ, grid, on_devices, random_field, save, tiny, write_sharded
 
-from simulator.archive import snapshot_index
+from simulator.archive import hdf5_image
+from simulator.archive.derived import make_derived
 from simulator.archive.manifest import Axis, read_manifest
 from simulator.archive.seal import ALTERED
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_index import image, make_derived
+from simulator.archive.snapshot_index import image
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good, prune_saves, stored_in, verification, verify
 from simulator.errors import UserError
@@ -244,7 +245,7 @@ def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
     def full(path, data, sync):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr(snapshot_index, "write_durably", full)
+    monkeypatch.setattr(hdf5_image, "write_durably", full)
     path = sharded.with_name("00000005.h5")
     for harm, problem in ((lambda: path.write_bytes(b"x"), ALTERED), (path.unlink, "missing")):
         harm()

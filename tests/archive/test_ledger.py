@@ -275,7 +275,7 @@ def comes_to_its_end(folder: Path, effects: int) -> bool:
     with contextlib.suppress(KeyboardInterrupt):
         ledger = Cut(folder, RunFolder(folder).recorded())
         replace_file(folder / "config.yaml", "one", ledger)
-        few: Any = {"journal": ledger, "part_rows": 2, "part_bytes": 1}
+        few: Any = {"journal": ledger, "full": (2, 1)}
         series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, **few)
         table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
         for step in range(7):

@@ -12,8 +12,6 @@ from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_writer import Options
 from simulator.archive.stored_state import particle_datasets, physical_axes
-from simulator.config import dump_config
-from simulator.physics.models import outputs
 
 pytestmark = pytest.mark.slow
 
@@ -57,76 +55,6 @@ def test_matter_in_yt(matter):
             found = np.asarray(every["io", f"particle_{record}_{axis}"])
             assert_array_equal(found[order], stored[record][i])
     assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
-
-
-COSMOLOGY = """\
-model:
-  kind: composite
-  units: mpc_h_km_s_msun_h
-  cosmology: {start: 0.1, hubble: 100, matter: 0.3}
-  components: [{kind: particles, name: dark, count: 512}]
-grid: {shape: [8, 8, 8], box: [64, 64, 64]}
-initial: {kind: composite, components: {dark: {kind: cosmological, amplitude: 900, index: -1.5, order: 1}}}
-time: {stop: {redshift: 5}, max_dt: 0.1}
-output: {gadget: {h: 0.7}}
-"""
-
-
-@pytest.fixture(scope="module")
-def dark_matter(tmp_path_factory):
-    """A snapshot of a cosmological run, its GADGET file beside it, and its particles by id."""
-    run = simulation(COSMOLOGY)
-    dark = run.state.particles["dark"]
-    density = run.field_program("dark_density")(run.state)
-    specs = {"units": outputs.units_of(run.model, outputs.field_spec(run.model, "dark_density"))}
-    field = Dataset("dark_density", density, physical_axes(run.transform), attributes=specs)
-    records = [*particle_datasets(dark, run.populations["dark"]), field]
-    attributes = {"time": 0.0, "box": [64.0] * 3, "configuration": dump_config(run.config)}
-    return save(tmp_path_factory.mktemp("cosmology") / "snapshots", 10, records, attributes), by_id(
-        dark
-    )
-
-
-def yt_of(folder):
-    yt = pytest.importorskip("yt")
-    yt.set_log_level("error")
-    data = yt.load(str(folder.with_suffix(".hdf5")))
-    every = data.all_data()
-    kind = "PartType1"
-    width = data.domain_width.to("Mpccm/h").d[0]
-    z = data.current_redshift
-    speed = every[kind, "particle_velocity_x"].to("km/s").d
-    mass = every[kind, "particle_mass"].to("Msun").d
-    return width, z, data.hubble_constant, data.omega_matter, speed, mass
-
-
-def pynbody_of(folder):
-    held = pytest.importorskip("pynbody").load(str(folder.with_suffix(".hdf5")))
-    about = held.properties
-    units = held.conversion_context()
-    width = about["boxsize"].in_units("Mpc a h^-1", **units)
-    speed = held.dm["vel"].in_units("km s^-1")[:, 0]
-    mass = held.dm["mass"].in_units("Msol")
-    return (
-        width,
-        1 / about["a"] - 1,
-        about["h"],
-        about["omegaM0"],
-        np.asarray(speed),
-        np.asarray(mass),
-    )
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("read", [yt_of, pynbody_of])
-def test_box_redshift_and_masses_of_cosmological_particles(dark_matter, read):
-    """The peculiar velocity is the supercomoving one over a; readers' solar masses differ by
-    1e-5."""
-    folder, stored = dark_matter
-    width, z, h, matter, speed, mass = read(folder)
-    assert_allclose([width, z, h, matter], [64, 9, 0.7, 0.3], rtol=1e-6)
-    assert_allclose(mass, stored["mass"][0] / 0.7, rtol=3e-5)
-    assert np.std(speed) == pytest.approx(np.std(stored["velocity"][0]) / 0.1, rel=1e-6)
 
 
 BOX = {"x": 1.0, "y": 2.0, "z": 3.0}

@@ -44,7 +44,7 @@ def check(path, steps):
             assert file[name].dims[1][0].name == "/k"
 
 
-SMALL = {"part_rows": 3, "part_bytes": 0}
+SMALL = {"full": (3, 0)}
 
 
 @pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
@@ -97,7 +97,7 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
     axis = np.arange(64.0)
     axes = {"x": axis, "y": axis}
     datasets = {"speed/xy": ("x", "y")}
-    series = Series(tmp_path / "slices.h5", axes, datasets, part_rows=8, part_bytes=0)
+    series = Series(tmp_path / "slices.h5", axes, datasets, full=(8, 0))
     for step in range(64):
         series.extend([(step, float(step), {"speed/xy": plane})])
     half = len(written) // 2
@@ -178,7 +178,7 @@ from pathlib import Path
 from simulator.archive.series_file import Series
 k = np.arange(5.0)
 variables = {{"kinetic": ("k",), "magnetic": ("k",)}}
-series = Series(Path({str(path)!r}), {{"k": k}}, variables, part_rows=3, part_bytes=0)
+series = Series(Path({str(path)!r}), {{"k": k}}, variables, full=(3, 0))
 for step in range(60):
     values = {{"kinetic": np.sin(k + step), "magnetic": np.cos(k + step).astype(np.float32)}}
     series.extend([(step, step * 0.1, values)])

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 from storage_support import STAGES, XYZ, grid, in_child, on_devices, random_field, save
 from tiers import slow
 
+from simulator.archive.derived import make_derived
 from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_index import make_derived
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import newest_good, prune_saves, verify
 

@@ -12,10 +12,10 @@ import pytest
 from numpy.testing import assert_array_equal
 from storage_support import ALONE, STAGES, XYZ, grid, in_child, random_field, save, tiny
 
-from simulator.archive import manifest
+from simulator.archive import snapshot_writer
+from simulator.archive.derived import make_derived
 from simulator.archive.manifest import clean_leftovers, committed, read_manifest
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_index import make_derived
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
 from simulator.archive.verify import newest_good, stored_in, verify
@@ -38,7 +38,7 @@ def test_a_folder_that_cannot_be_synchronized_after_its_commit_is_named(tmp_path
 
     def hook(stage):
         if stage == "renamed":
-            monkeypatch.setattr(manifest, "sync_folder", fails)
+            monkeypatch.setattr(snapshot_writer, "sync_folder", fails)
 
     with pytest.raises(RunFailure, match=r"00000001 is committed, but then: Input/output error"):
         save(tmp_path, 1, tiny(1), hook=hook)

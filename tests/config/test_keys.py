@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from shipped_runs import ALL, CONFIGS, shipped_runs
 
 from simulator.cli import main
 from simulator.config import json_schema, load_config
@@ -171,8 +172,7 @@ def test_wrong_values_are_refused(values: dict):
         Every.model_validate(values)
 
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-RUNS = sorted(path.name for path in CONFIGS.glob("*.yaml") if "sweep" not in path.stem)
+RUNS = [path.name for path in shipped_runs()]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -184,6 +184,7 @@ def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str
     assert config.output.directory == Path.cwd() / "outputs" / path.stem
 
 
+@pytest.mark.skipif(len(RUNS) < len(ALL), reason="the schema has the keys of absent plugins")
 def test_the_schema_file_is_up_to_date():
     """Made anew by `simulator check --schema > configs/schema.json`."""
     written = json.loads((CONFIGS / "schema.json").read_text())

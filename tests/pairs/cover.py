@@ -274,14 +274,26 @@ def laid_out(cases: list[Case], layouts: Iterable[int]) -> Iterator[tuple[int, i
             yield layout, number
 
 
-def read_cases(name: str = "cases.txt") -> list[Case]:
-    """The cases in a file of this folder whose levels are all in the table."""
+def read_lines(name: str) -> list[Case]:
+    """The cases in a file of this folder, whose other lines belong to a message."""
     lines = (HERE / name).read_text().splitlines() if (HERE / name).exists() else []
-    # The other lines belong to a message.
-    cases = (parsed(line.partition(":")[0]) for line in lines if line.startswith("model="))
+    return [parsed(line.partition(":")[0]) for line in lines if line.startswith("model=")]
+
+
+def read_cases() -> list[Case]:
+    """The cases, without levels that the table does not have, such as those of absent plugins."""
+    cases = [
+        {factor: level for factor, level in case.items() if level in FACTORS.get(factor, {})}
+        for case in read_lines("cases.txt")
+    ]
+    return [case for case in cases if "model" in case]
+
+
+def read_refused() -> list[Case]:
+    """The refused cases whose levels are all in the table."""
     return [
         case
-        for case in cases
+        for case in read_lines("refused.txt")
         if all(level in FACTORS.get(factor, {}) for factor, level in case.items())
     ]
 
@@ -292,7 +304,7 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_x64", True)
     with tempfile.TemporaryDirectory() as folder:
-        cover = Cover(Judge(Path(folder)), read_cases("refused.txt"))
+        cover = Cover(Judge(Path(folder)), read_refused())
         cases = list(cover.cases(read_cases()))
     (HERE / "cases.txt").write_text("".join(f"{named(case)}\n" for case in cases))
     lines = (f"{case}: {message}\n" for case, message in sorted(cover.refused.items()))

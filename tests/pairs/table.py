@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from simulator.measure import KINDS
+from simulator.physics.initial import INITIALS
 
 Fragment = Mapping[str, Any]
 Level = Fragment | Callable[[dict[str, Any]], Fragment]
@@ -517,6 +518,10 @@ FACTORS: dict[str, dict[str, Level]] = {
         )
     },
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
+# Some starts belong to plugins, which may be absent.
+FACTORS["initial"] = {
+    name: level for name, level in FACTORS["initial"].items() if name in ("own", *INITIALS)
+}
 
 
 def _own_start(config: dict[str, Any]) -> Fragment:

@@ -144,7 +144,10 @@ def test_the_rate_of_a_row_is_that_of_a_kick():
     gas = "{kind: self_gravitating_gas, sound_speed: 1}"
     waves = "{kind: schrodinger_poisson}"
     parts = f"[{gas}, {waves}, {{kind: particles, name: dark, count: 512}}]"
-    starts = ("gas: {kind: jeans_wave, amplitude: 0.2}", "waves: {kind: soliton, core_radius: 1}")
+    starts = (
+        "gas: {kind: jeans_wave, amplitude: 0.2}",
+        "waves: {kind: jeans_wave, amplitude: 0.2}",
+    )
     start = f"{{{', '.join(starts)}, dark: {{kind: zeldovich_wave, amplitude: 0.3}}}}"
     run = both(f"model.components={parts}", f"initial.components={start}", "grid.shape=8,8,8")
     state = run.state

@@ -65,8 +65,6 @@ MHD = "model={kind: mhd, viscosity: 1, resistivity: 1, "
 STRATIFIED = "model={kind: boussinesq, viscosity: 1, diffusivity: 1, stratification: 1, "
 OWN_STRESS = "model.subgrid={kind: python, path: F, function: "
 OU = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, "
-HALF = "initial.components.dark={kind: cosmological, amplitude: 1, "
-SOLITON = "initial={kind: soliton, "
 DARK_START = "initial.components.dark="
 OWN_START = "initial={kind: python, path: F, function: "
 OWN_MODEL = "model={kind: python, path: F, equation: "
@@ -124,42 +122,7 @@ REFUSED = [
         ["model.units=kpc_km_s_msun", "model.gravitational_constant=1"],
         "model.gravitational_constant: is 4.30092e-06 in units: kpc_km_s_msun; leave it out",
     ),
-    (
-        MATTER,
-        [
-            "model.units=kpc_km_s_msun",
-            "model.background={start: 0.02, hubble: 0.07}",
-            HALF + "h: 0.68}",
-        ],
-        "initial.components.dark.h: 0.68 contradicts model.background.hubble, which means h = 0.7",
-    ),
-    (
-        MATTER,
-        [
-            "model.units=mpc_h_km_s_msun_h",
-            "model.background={start: 0.02, hubble: 100}",
-            HALF + "h: 68}",
-        ],
-        "initial.components.dark.h: ",
-    ),
     (WAVE, "model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
-    (WAVE, SOLITON + "core_radius: 1, mass: 2}", "give one of core_radius, mass, central_density"),
-    (WAVE, SOLITON + "phase: 0}", "give one of core_radius, mass, central_density"),
-    (
-        WAVE,
-        SOLITON + "solitons: [{core_radius: 1}], core_radius: 1}",
-        "core_radius: belongs into the entries of",
-    ),
-    (WAVE, SOLITON + "core_radius: 8}", "does not fit into the box"),
-    (WAVE, [SOLITON + "core_radius: 1}", "model.gravitational_constant=0"], "held by gravity"),
-    (WAVE, [EXPANDING, "initial={kind: cosmological, amplitude: 1e7}"], "beyond the linear regime"),
-    (WAVE, "initial={kind: cosmological, amplitude: 1}", "cosmological needs model.cosmology"),
-    (WAVE, [EXPANDING, "initial={kind: cosmological}"], "give one of table"),
-    (
-        WAVE,
-        [EXPANDING, "initial={kind: cosmological, transfer: eisenstein_hu}"],
-        "transfer: eisenstein_hu nee",
-    ),
     (
         WAVE,
         [EXPANDING, "time.stop={redshift: 99}"],
@@ -228,7 +191,6 @@ REFUSED = [
         "particles: move with the velocity of a fluid, which sc",
     ),
     (GAS, "model.sound_speed=-1", "sound_speed: must be at least 0"),
-    (GAS, "initial={kind: soliton, core_radius: 1}", "needs model.kind: schrodinger_poisson"),
     (GAS, "initial={kind: jeans_wave, mode: [9, 0, 0]}", "initial: mode: (9, 0, 0) is beyond"),
     (
         GAS,
@@ -267,11 +229,6 @@ REFUSED = [
         BOTH,
         "initial.components={gas: {kind: uniform}, stars: {kind: uniform}}",
         "initial: components.waves: missing",
-    ),
-    (
-        BOTH,
-        "initial.components.gas={kind: soliton, core_radius: 1}",
-        "initial: components.gas: kind: soliton gives",
     ),
     (
         BOTH,
@@ -529,11 +486,6 @@ REFUSED = [
     ),
     (PLANE, "initial={kind: abc}", "initial: kind: abc is made for three dimensions"),
     (PLANE, "initial={kind: random, helicity: 1}", "initial: helicity: is zero in two dimensions"),
-    (
-        PLANE,
-        ["model={kind: schrodinger_poisson}", "initial={kind: soliton, mass: 1}"],
-        "kind: soliton is made for t",
-    ),
     (PLANE, "forcing={kind: abc}", "forcing.kind: abc is made for three dimensions"),
     (
         PLANE,
@@ -593,11 +545,3 @@ def test_buffers_that_cannot_grow(monkeypatch):
         RunFailure, match=f"a: a device would have to hold {held.capacity + 1} particles"
     ):
         run.populations["a"].homed(crowded)
-
-
-def test_the_library_is_not_installed(monkeypatch):
-    monkeypatch.setattr("simulator.physics.initial.linear_power.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"^[^\n]*camb is not installed; pip install[^\n]*$"):
-        _ = simulation(
-            WAVE, EXPANDING, "initial={kind: cosmological, library: camb, sigma8: 0.8}"
-        ).state

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import jax
+from shipped_runs import CONFIGS, shipped_runs
 
 from simulator import Simulation
 from simulator.cluster import discover
@@ -14,19 +15,17 @@ from simulator.physics.models import MODELS
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.compiling import Memory
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-
 
 @cache
 def shipped() -> dict[str, Path]:
     """A shipped configuration of fields alone, which grow with the grid, by kind of model."""
     found: dict[str, Path] = {}
     for path in [
-        *sorted(CONFIGS.glob("*.yaml")),
+        *shipped_runs(),
         CONFIGS / "equations" / "surface_quasi_geostrophic.yaml",
     ]:
         text = path.read_text()
-        if "sweep:" not in text and "kind: particles" not in text:
+        if "kind: particles" not in text:
             found.setdefault(load_config(path).model.kind, path)
     return found
 

@@ -5,23 +5,19 @@ import os
 import subprocess
 import sys
 from math import prod
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from flow_support import flow
 from peers.collectives import collectives
+from shipped_runs import shipped_runs
 
 from simulator.cli import main
 from simulator.config import load_config
 from simulator.plan.step_time import traced_work
 
-RUNS = sorted(
-    path
-    for path in (Path(__file__).parents[2] / "configs").glob("*.yaml")
-    if "sweep" not in path.stem
-)
+RUNS = shipped_runs()
 
 
 def test_the_command_that_is_gone_names_the_script(capsys):
@@ -129,7 +125,7 @@ def test_loops_within_a_step_are_counted():
     """composition4: five kicks, each with psi there and back, and the density's Poisson
     equation."""
     time = {"stop": 1, "integrator": "composition4"}
-    initial = {"kind": "soliton", "core_radius": 1.0}
+    initial = {"kind": "jeans_wave"}
     work = work_of(
         flow(12, 12, 12, initial=initial, model={"kind": "schrodinger_poisson"}, time=time)
     )

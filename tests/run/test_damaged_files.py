@@ -144,7 +144,7 @@ def test_rows_before_a_damaged_one_stay(finished: Path, tmp_path):
 
 def test_a_series_in_parts_is_set_aside_whole(tmp_path):
     path = tmp_path / "spectra.h5"
-    series = Series(path, {"k": np.arange(3.0)}, {"E": ("k",)}, part_rows=2, part_bytes=1)
+    series = Series(path, {"k": np.arange(3.0)}, {"E": ("k",)}, full=(2, 1))
     series.extend((step, 0.1 * step, {"E": np.arange(3.0)}) for step in range(6))
     first = min((tmp_path / "spectra.parts").iterdir())
     first.write_bytes(b"")

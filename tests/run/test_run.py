@@ -385,7 +385,7 @@ def test_a_run_goes_on_where_listings_of_its_folders_come_late(tmp_path):
 WAVE = """\
 model: {kind: schrodinger_poisson, self_interaction: 0.5}
 grid: {shape: [12, 10, 8], box: [6, 5, 4]}
-initial: {kind: soliton, core_radius: 0.8}
+initial: {kind: jeans_wave, amplitude: 0.3}
 time: {stop: 0.4, cfl: 0.5, integrator: composition4}
 devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {fields: [psi, density]}}

@@ -99,7 +99,7 @@ def cosmology(tmp_path_factory: pytest.TempPathFactory) -> Path:
     smaller = ["grid.shape=16,16,16", "model.components.0.count=4096"]
     rows = "output.spectra={every: {redshift: [9, 1, 0]}}"
     run(folder, "-m", "simulator", "run", str(ROOT / f"configs/{name}.yaml"), *smaller, rows)
-    run(folder, "-m", "simulator", "analyze", f"outputs/{name}", "--halos")
+    run(folder, "-m", "simulator", "halos", f"outputs/{name}")
     return folder
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from shipped_runs import shipped_runs
 
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
@@ -12,15 +13,13 @@ from simulator.cluster.start import Cluster
 from simulator.config import load_config
 from simulator.simulation.simulation import Simulation
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+NAMES = ("self_gravitating_turbulence", "fuzzy_dark_matter_box", "gas_and_waves")
 
 
-@pytest.mark.parametrize(
-    "name", ["self_gravitating_turbulence", "fuzzy_dark_matter_box", "gas_and_waves"]
-)
-def test_a_start_touches_no_other_device(name: str):
+@pytest.mark.parametrize("path", [path for path in shipped_runs() if path.stem in NAMES], ids=str)
+def test_a_start_touches_no_other_device(path: Path):
     device = jax.devices()[-1]
-    config = load_config(CONFIGS / f"{name}.yaml", ["grid.shape=16,16,16"])
+    config = load_config(path, ["grid.shape=16,16,16"])
     cluster = Cluster(discover({}), "cpu", (device,))
     with jax.transfer_guard_device_to_device("disallow"):
         simulation = Simulation(

@@ -148,12 +148,11 @@ def waves(length: float, time: float, density: float) -> dict[str, Any]:
             "hbar_over_m": 0.3 * length**2 / time,
             "gravitational_constant": 0.2 / (density * time**2),
         },
-        "initial": {"kind": "soliton", "core_radius": length},
+        "initial": {"kind": "jeans_wave", "amplitude": 0.2, "density": density},
     }
 
 
 def matter(length: float, time: float, density: float) -> dict[str, Any]:
-    """The cosmological amplitude of P(k) = A k^n is a length^(3 + n)."""
     return {
         "model": {
             "kind": "composite",
@@ -167,8 +166,8 @@ def matter(length: float, time: float, density: float) -> dict[str, Any]:
         "initial": {
             "kind": "composite",
             "components": {
-                "dark": {"kind": "cosmological", "amplitude": 5 * length, "index": -2},
-                "waves": {"kind": "cosmological", "amplitude": length, "index": -2, "seed": 2},
+                "dark": {"kind": "zeldovich_wave", "amplitude": 0.02, "density": 0.3 * density},
+                "waves": {"kind": "jeans_wave", "amplitude": 0.02, "density": 0.27 * density},
             },
         },
     }

@@ -280,7 +280,7 @@ RUNS: dict[str, dict[str, str]] = {
     "tracers": {"model": "navier_stokes", "species": "tracer", **outputs("pair_correlation")},
     "matter": {
         "model": "particles",
-        "initial": "cosmological",
+        "initial": "zeldovich_wave",
         **outputs("projections", "pair_correlation"),
     },
     "species": {
@@ -297,7 +297,11 @@ RUNS: dict[str, dict[str, str]] = {
         "step": "chosen",
         **outputs("histograms", "projections", "profiles"),
     },
-    "waves": {"model": "schrodinger_poisson", "initial": "soliton", "integrator": "composition4"},
+    "waves": {
+        "model": "schrodinger_poisson",
+        "initial": "jeans_wave",
+        "integrator": "composition4",
+    },
 }
 """Cases in the words of tests/pairs."""
 LAYOUTS = {

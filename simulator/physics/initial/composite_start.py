@@ -1,4 +1,4 @@
-"""The start of a composite, whose components start from any of `STARTS`."""
+"""The start of a composite, whose components start from any other of `INITIALS`."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, Union, cast
@@ -7,35 +7,16 @@ import jax
 from pydantic import Field, create_model
 
 from simulator.errors import UserError, prefixed
-from simulator.physics.initial.cosmological import Cosmological, ZeldovichWave
+from simulator.physics.initial import INITIALS
 from simulator.physics.initial.initial import Initial, StartFiles, start_of
-from simulator.physics.initial.python_start import PythonStart
-from simulator.physics.initial.random import Random
-from simulator.physics.initial.soliton import Soliton, SolitonMerger
-from simulator.physics.initial.stored import GadgetStart, MusicStart, SnapshotStart
-from simulator.physics.initial.uniform import JeansWave, Uniform
-from simulator.physics.initial.vortices import AbcStart, OrszagTang, TaylorGreenStart
 from simulator.physics.models import Equation
 from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.particles import ParticleSet
 from simulator.settings import Settings
 
-STARTS: dict[str, type[Initial]] = {
-    "taylor_green": TaylorGreenStart,
-    "abc": AbcStart,
-    "random": Random,
-    "orszag_tang": OrszagTang,
-    "snapshot": SnapshotStart,
-    "python": PythonStart,
-    "uniform": Uniform,
-    "jeans_wave": JeansWave,
-    "zeldovich_wave": ZeldovichWave,
-    "cosmological": Cosmological,
-    "gadget": GadgetStart,
-    "music": MusicStart,
-    "soliton": Soliton,
-    "soliton_merger": SolitonMerger,
-}
+STARTS = {name: INITIALS[name] for name in INITIALS if name != "composite"}
 _PartSettings: Any = Annotated[
     Union[tuple(start.Settings for start in STARTS.values())],  # noqa: UP007 - made from a list
     Field(discriminator="kind"),
@@ -44,9 +25,7 @@ _MEANING = "The initial condition of each component, by the component's name."
 
 
 class CompositeStart(Initial):
-    """Each component starts as its own model alone would, under the composite's gravity.
-
-    A soliton's mass, radius and relaxation refer to its own matter only."""
+    """Each component starts as its own model alone would, under the composite's gravity."""
 
     composite = True
     Settings = create_model(
@@ -78,7 +57,7 @@ class CompositeStart(Initial):
                     if part.population is None:
                         fields[name] = start_of(initial, part.alone, files)
                     else:
-                        fields[name] = {PARTICLES: initial.place(part, files)}
+                        fields[name] = {PARTICLES: _placed(initial, part, files)}
             except jax.errors.JAXTypeError as error:
                 # A run that is only checked has no values to decide by; the other components are
                 # checked too.
@@ -86,6 +65,14 @@ class CompositeStart(Initial):
         if undecided is not None:
             raise undecided
         return joined(fields)
+
+
+def _placed(initial: Initial, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
+    if type(initial).place is Initial.place:
+        *kinds, last = (name for name, kind in STARTS.items() if kind.place is not Initial.place)
+        begin = f"particles begin from {', '.join(kinds)} or {last}"
+        raise UserError(f"kind: {initial.settings.kind} gives fields; {begin}")
+    return initial.place(matter, files)
 
 
 def _check_components(model: Composite, starts: Collection[str]) -> None:

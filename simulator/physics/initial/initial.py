@@ -1,6 +1,7 @@
 """The contract of an initial condition, and values on the grid as coefficients."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -24,9 +25,9 @@ class StartFiles(ParticleFiles, Protocol):
         """A snapshot or checkpoint of a run."""
         ...
 
-    def gadget(self, path: str, kind: int, numbered: bool) -> "StoredGadget":
-        """The particles of a type in GADGET's HDF5 files; `numbered`: with their places in the
-        files as ids."""
+    def foreign(self, particles: "ForeignParticles") -> StoredParticles:
+        """Particles in the files of another program, as the run sees them: it keeps the checksums
+        of the files, and reads no values if it is only checked."""
         ...
 
     def clock(self, path: str) -> tuple[float, Mapping[str, Any]]:
@@ -34,10 +35,11 @@ class StartFiles(ParticleFiles, Protocol):
         ...
 
 
-class StoredGadget(StoredParticles, Protocol):
-    """Particles in GADGET's files, in the files' units."""
+class ForeignParticles(StoredParticles, Protocol):
+    """Particles in the `files` of another program."""
 
-    header: Mapping[str, float]  # Numbers of Header, Parameters and Units, by GADGET's names.
+    @property
+    def files(self) -> Sequence[Path]: ...
 
 
 class Initial:
@@ -66,10 +68,7 @@ class Initial:
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of a component with all records, each particle on the device that owns its
         place."""
-        kinds = (
-            "uniform, jeans_wave, zeldovich_wave, cosmological, gadget, music, python or snapshot"
-        )
-        raise UserError(f"kind: {self.settings.kind} gives fields; particles begin from {kinds}")
+        raise TypeError(f"{type(self).__name__} does not define place")
 
 
 def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, Any]:

@@ -153,15 +153,19 @@ def mean_density(settings: CosmologySettings, gravity: float) -> float:
 
 
 def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
-    """h, H0 in 100 km/s/Mpc, by the keys of a resolved configuration that state it; in kpc it is
-    that of H0. Units of Mpc/h do not contain it."""
+    """h, H0 in 100 km/s/Mpc, by the keys of a resolved configuration that state it: of an expanding
+    box in kpc that of H0, which units of Mpc/h do not contain, and the key `h` of starts and
+    outputs."""
     model = configuration.get("model") or {}
     initial = configuration.get("initial") or {}
-    starts = {"initial": initial}
-    starts |= {f"initial.components.{n}": s for n, s in (initial.get("components") or {}).items()}
-    blocks = {key: block for key, block in starts.items() if block.get("kind") == "cosmological"}
-    blocks["output.gadget"] = (configuration.get("output") or {}).get("gadget") or {}
-    stated = {f"{key}.h": block["h"] for key, block in blocks.items() if block.get("h") is not None}
+    blocks = {"initial": initial}
+    blocks |= {f"initial.components.{n}": s for n, s in (initial.get("components") or {}).items()}
+    blocks |= {f"output.{n}": block for n, block in (configuration.get("output") or {}).items()}
+    stated = {
+        f"{key}.h": block["h"]
+        for key, block in blocks.items()
+        if isinstance(block, Mapping) and isinstance(block.get("h"), float)
+    }
     unit = UNITS.get(model.get("units", ""))
     if unit is not None and not unit.per_h and model.get("cosmology"):
         hubble = CosmologySettings.model_validate(model["cosmology"]).hubble

@@ -61,7 +61,7 @@ def assimilate_command(args: argparse.Namespace) -> int:
 
 def _reported(folder: Path) -> str:
     """Writes the report of a finished assimilation; returns the line about it."""
-    if find_spec("simulator.show") is None:
+    if find_spec("simulator.plugins.pictures") is None:
         return "no report: it needs the plugin pictures"
     from simulator.plugins.assimilation.report import report_assimilation
     from simulator.words import short

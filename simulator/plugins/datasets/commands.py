@@ -101,7 +101,7 @@ def baseline_command(args: argparse.Namespace) -> int:
         print("\n".join(["best of each grid:", *as_text(best, leave_out=["best"])]))
     print("\n".join(comparison(point, trials) for point in points), end="\n" if points else "")
     print(short(folder / "baseline.csv"))
-    if find_spec("simulator.show") is None:
+    if find_spec("simulator.plugins.pictures") is None:
         print("no picture: it needs the plugin pictures")
         return 0
     from simulator.plugins.datasets.baseline_picture import draw_baseline

@@ -108,7 +108,7 @@ def test_the_baseline_of_a_data_set(computed: Sweep, capsys):
         least[grid] = min(float(row["error"]) for row in trials if row["grid"] == grid)
         assert least[grid] <= float(best["error"]) <= 1.05 * least[grid]
     assert floor_of(computed) == least["16 x 16"] < least["8 x 8"] < 1
-    if find_spec("simulator.show") is None:
+    if find_spec("simulator.plugins.pictures") is None:
         assert "no picture: it needs the plugin pictures" in out
     else:
         assert (folder / "baseline.png").read_bytes()[:4] == b"\x89PNG"

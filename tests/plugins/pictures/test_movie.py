@@ -212,7 +212,7 @@ grid: {shape: [8, 10, 9], box: [2*pi, 5, 4]}
 """
 WAVE = """\
 model: {kind: schrodinger_poisson}
-initial: {kind: soliton, core_radius: 0.8}
+initial: {kind: jeans_wave, amplitude: 0.3, mode: [1, 1, 1]}
 grid: {shape: [8, 10, 9], box: [4, 4.5, 5]}
 """
 

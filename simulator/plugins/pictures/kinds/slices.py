@@ -5,4 +5,3 @@ from simulator.plugins.pictures.slices import projections, series_fields, slices
 
 slice_pictures = pictures_of_each(series_fields, "slices", slices)
 projection_pictures = pictures_of_each(series_fields, "projection", projections)
-lightcone_pictures = pictures_of_each(series_fields, "lightcone", projections)

@@ -1,6 +1,7 @@
-"""Draws the mass function of halos, and the cores of wave dark matter, from a run's catalogues."""
+"""Pictures of the mass function of halos, of the cores of wave dark matter, from a run's
+catalogues, and of the soliton in a density profile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simulator.archive.halo_catalogue import HaloCatalogue, catalogues
+from simulator.archive.series_file import SeriesReader
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoissonSettings
+from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, catalogues
+from simulator.plugins.cosmology.soliton import radial_ground_state
 from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.lines import (
     MOST_CURVES,
@@ -21,6 +25,8 @@ from simulator.plugins.pictures.lines import (
     panels,
     plotted,
 )
+from simulator.plugins.pictures.series_pictures import one_for_each
+from simulator.plugins.pictures.slices import projections, series_fields
 from simulator.plugins.pictures.style import Labels, note, powers_of_ten, sequence_colours
 
 _FITS = {
@@ -33,38 +39,63 @@ _FITS = {
 def halo_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
     """Pictures of each kind of matter with catalogues in the folder of a run, at up to six
     times."""
-    all_catalogues = catalogues(run)
-    all_catalogues = [
-        all_catalogues[row] for row in choice.rows([one.time for one in all_catalogues])
-    ]
-    for name in dict.fromkeys(one.name for one in all_catalogues):
-        every = [one for one in all_catalogues if one.name == name]
+    stored = catalogues(run)
+    chosen = [stored[row] for row in choice.rows([one.time for one in stored])]
+    for name in dict.fromkeys(one.name for one in chosen):
+        every = [one for one in chosen if one.name == name]
         shown = [one for one in every if len(one.columns["id"])] or every[-1:]
         shown = [shown[row] for row in labels.rows([one.time for one in shown], MOST_CURVES)]
-        if not shown[0].of_waves:
+        if shown[0].of_waves:
+            yield from _core_pictures(name, shown, labels)
+        else:
             yield f"mass_function_{name}", partial(mass_functions, shown, labels)
-            continue
-        radius = labels.axis("core radius $r_c$", "length")
-        relation = "peak_density", "core_radius", "soliton_radius", "solitons"
-        yield (
-            f"cores_{name}",
-            partial(
-                core_relation,
-                shown,
-                labels,
-                relation,
-                labels.axis("peak density", "density"),
-                radius,
-            ),
-        )
-        if "expected_core_mass" in shown[0].columns:
-            relation = "mass", "core_mass", "expected_core_mass", "Schive et al.\n(2014)"
-            yield (
-                f"cores_{name}_mass",
-                partial(
-                    core_relation, shown, labels, relation, "mass of the halo", "mass of the core"
-                ),
-            )
+
+
+def _core_pictures(name: str, shown: Sequence[HaloCatalogue], labels: Labels) -> Pictures:
+    relation = "peak_density", "core_radius", "soliton_radius", "solitons"
+    words = labels.axis("peak density", "density"), labels.axis("core radius $r_c$", "length")
+    yield f"cores_{name}", partial(core_relation, shown, labels, relation, *words)
+    if "expected_core_mass" in shown[0].columns:
+        relation = "mass", "core_mass", "expected_core_mass", "Schive et al.\n(2014)"
+        words = "mass of the halo", "mass of the core"
+        yield f"cores_{name}_mass", partial(core_relation, shown, labels, relation, *words)
+
+
+def lightcone_pictures(series: SeriesReader, labels: Labels, _: object) -> Pictures:
+    return one_for_each(series_fields(series), "lightcone", projections, series, labels)
+
+
+def draw_soliton(axes: Axes, series: SeriesReader, last: DrawnCurve, labels: Labels) -> None:
+    """Draw the isolated ground state of waves with the last peak density beside the profiles, if
+    the last curve is like it."""
+    constants = _attraction(labels.model)
+    if constants is None or "peak_density" not in series:
+        return
+    hbar, gravity = constants
+    peak = float(series.one("peak_density", -1))
+    length = (hbar**2 / (labels.scale_factor(series.time[-1]) * gravity * peak)) ** 0.25
+    state = radial_ground_state()
+    core = length * state.core
+    if not 0.3 < np.interp(core, last.x, last.y) / peak < 0.7:
+        return
+    # Not below the innermost bin, where the grid resolves nothing.
+    r = np.geomspace(last.x[last.x > 0].min(), axes.get_xlim()[1], 200)
+    density = peak * np.interp(r / length, state.radius, state.amplitude, right=0.0) ** 2
+    unit = labels.unit("length")
+    text = f"soliton,\n$r_c = {core:.3g}" + (rf"\,{unit}$" if unit else "$")
+    axes.plot(r, density, color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
+    legend_beside(axes)
+
+
+def _attraction(model: Mapping[str, Any]) -> tuple[float, float] | None:
+    """hbar / m and G of waves under their own gravity alone, whose cores are ground states; None
+    for other models."""
+    if model.get("kind") != "schrodinger_poisson" or model.get("self_interaction"):
+        return None
+    if model.get("external_potential"):
+        return None
+    settings = SchrodingerPoissonSettings.model_validate(model)
+    return (settings.hbar, settings.gravity) if settings.gravity > 0 else None
 
 
 def mass_functions(shown: Sequence[HaloCatalogue], labels: Labels) -> Figure:
@@ -119,7 +150,7 @@ def _draw_counts(axes: Axes, one: HaloCatalogue, label: str, colour: Any) -> Err
 
 
 def core_relation(
-    found: Sequence[HaloCatalogue],
+    catalogues: Sequence[HaloCatalogue],
     labels: Labels,
     relation: tuple[str, str, str, str],
     across: str,
@@ -128,11 +159,11 @@ def core_relation(
     """A property of the cores against another, and a published relation, dashed. Cores that the
     grid does not resolve are counted in the title."""
     x, y, line, label = relation
-    measured = np.concatenate([one.columns[y] for one in found])
+    measured = np.concatenate([one.columns[y] for one in catalogues])
     unresolved = int(np.isnan(measured).sum())
     title = f"{unresolved} of {len(measured)} cores are unresolved" if unresolved else ""
     each = []
-    for one, colour in zip(found, sequence_colours(len(found)), strict=True):
+    for one, colour in zip(catalogues, sequence_colours(len(catalogues)), strict=True):
         order = np.argsort(one.columns[x])
         values = [one.columns[name][order] for name in (x, y, line)]
         each.append(

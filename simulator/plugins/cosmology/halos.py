@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from scipy.ndimage import map_coordinates, maximum_filter, spline_filter
@@ -26,7 +25,7 @@ CELLS = 2  # A sphere in a density on a grid is resolved from this radius on, in
 
 def friends(
     position: np.ndarray, mass: np.ndarray, box: np.ndarray, reach: float, slab: int = SLAB
-) -> Any:
+) -> tuple[np.ndarray, np.ndarray]:
     """The group (n,) of each particle, numbered from 0, and its crowding (n,): the mass within
     `reach` of it, weighted by 1 - (d / reach)^2. `position` (n, 3) lies inside of the periodic box.
 
@@ -89,46 +88,57 @@ def halos(
     is that of the sphere about `position` whose mean density is `OVERDENSITY` times that of the
     box, `sphere_mass` the mass in it, and `profile` (halo, shell) the density of all particles in
     `SHELLS`; they are nan where the density is nowhere so high."""
-    sort = np.argsort(particles["id"])
-    ids, mass = (np.asarray(particles[name])[sort] for name in ("id", "mass"))
+    order = np.argsort(particles["id"])
+    ids, mass = (np.asarray(particles[name])[order] for name in ("id", "mass"))
     position, velocity = (
-        np.asarray(particles[name], float)[:, sort].T for name in ("position", "velocity")
+        np.asarray(particles[name], float)[:, order].T for name in ("position", "velocity")
     )
     position = np.mod(position, box)
     position[position >= box] = 0  # the remainder of a tiny negative number is the box
     volume = float(np.prod(box))
     groups, crowding = friends(position, mass, box, linking * (volume / len(ids)) ** (1 / 3))
-    in_halos = np.flatnonzero(np.bincount(groups)[groups] >= members)
+    inside = np.flatnonzero(np.bincount(groups)[groups] >= members)
     # The densest member of each group is the last.
-    in_halos = in_halos[np.lexsort((crowding[in_halos], groups[in_halos]))]
-    _, starts, number = np.unique(groups[in_halos], return_index=True, return_counts=True)
-    of = np.repeat(np.arange(len(starts)), number)
-    peak = position[in_halos[starts + number - 1]]
-    weight = mass[in_halos]
-
-    def mean(values: np.ndarray) -> np.ndarray:
-        sums = [np.bincount(of, weight * v, len(starts)) for v in values.T]
-        return np.stack(sums, -1) / np.bincount(of, weight, len(starts))[:, None]
-
-    drift = mean(velocity[in_halos])
+    inside = inside[np.lexsort((crowding[inside], groups[inside]))]
+    number = np.unique(groups[inside], return_counts=True)[1]
+    ends = np.cumsum(number)
+    ids_of = [np.sort(ids[inside[a:b]]) for a, b in zip(ends - number, ends, strict=True)]
     columns: Columns = {
-        "id": np.array(
-            [ids[in_halos[a : a + n]].min() for a, n in zip(starts, number, strict=True)],
-            np.int64,
-        ),
+        "id": np.array([halo[0] for halo in ids_of], np.int64),
         "number": number,
-        # of no halos it would be whole numbers
-        "mass": np.bincount(of, weight, len(starts)).astype(float),
-        "position": peak,
-        "center_of_mass": np.mod(peak + mean(_nearest(position[in_halos] - peak[of], box)), box),
-        "velocity": drift,
-        "spread": np.sqrt(mean((velocity[in_halos] - drift[of]) ** 2).mean(-1)),
+        **_sums(number, mass[inside], position[inside], velocity[inside], box),
     }
     rank = np.lexsort((columns["id"], -columns["mass"]))
     columns = {name: values[rank] for name, values in columns.items()}
-    ids_of_members = [np.sort(ids[in_halos[starts[i] : starts[i] + number[i]]]) for i in rank]
     columns |= _spheres(position, mass, box, columns, OVERDENSITY * float(mass.sum()) / volume)
-    return columns, np.concatenate([ids[:0], *ids_of_members])
+    return columns, np.concatenate([ids[:0], *(ids_of[i] for i in rank)])
+
+
+def _sums(
+    number: np.ndarray,
+    mass: np.ndarray,
+    position: np.ndarray,
+    velocity: np.ndarray,
+    box: np.ndarray,
+) -> Columns:
+    """Masses, places and velocities of halos with these numbers of members, which follow one
+    another, the densest last."""
+    of = np.repeat(np.arange(len(number)), number)
+    peak = position[np.cumsum(number) - 1]
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        sums = [np.bincount(of, mass * v, len(number)) for v in values.T]
+        return np.stack(sums, -1) / np.bincount(of, mass, len(number))[:, None]
+
+    drift = mean(velocity)
+    return {
+        # of no halos it would be whole numbers
+        "mass": np.bincount(of, mass, len(number)).astype(float),
+        "position": peak,
+        "center_of_mass": np.mod(peak + mean(_nearest(position - peak[of], box)), box),
+        "velocity": drift,
+        "spread": np.sqrt(mean((velocity - drift[of]) ** 2).mean(-1)),
+    }
 
 
 def _spheres(
@@ -151,8 +161,8 @@ def _spheres(
         if len(dense):
             inside[i] = enclosed[dense[-1] + 1]
             radius[i] = (inside[i] / (SPHERE * density)) ** (1 / 3)
-            held_in = np.histogram(away / radius[i], SHELLS, weights=mass[near])[0]
-            profile[i] = held_in / (SPHERE * radius[i] ** 3 * np.diff(SHELLS**3))
+            in_shells = np.histogram(away / radius[i], SHELLS, weights=mass[near])[0]
+            profile[i] = in_shells / (SPHERE * radius[i] ** 3 * np.diff(SHELLS**3))
     return {"radius": radius, "sphere_mass": inside, "profile": profile}
 
 

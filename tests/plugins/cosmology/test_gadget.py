@@ -8,8 +8,6 @@ from numpy.testing import assert_allclose
 from run_support import simulate, write_case
 from storage_support import save
 
-from simulator.archive.gadget import clock_of
-from simulator.archive.gadget_particles import GadgetParticles
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.shard import Dataset
 from simulator.archive.stored_state import particle_datasets, physical_axes
@@ -17,6 +15,8 @@ from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
 from simulator.physics.models.outputs import matter_warnings
+from simulator.plugins.cosmology.gadget_file import clock_of
+from simulator.plugins.cosmology.gadget_particles import GadgetParticles
 
 RUN = """\
 model:
@@ -327,3 +327,46 @@ def test_a_record_of_another_shape_is_refused_when_a_file_is_opened(written, tmp
         file["PartType1/Velocities"] = values
     with pytest.raises(UserError, match=r"PartType1/Velocities has the shape \(511, 3\)"):
         GadgetParticles(str(path), 1, numbered=False)
+
+
+def yt_of(folder):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    data = yt.load(str(folder.with_suffix(".hdf5")))
+    every = data.all_data()
+    kind = "PartType1"
+    width = data.domain_width.to("Mpccm/h").d[0]
+    z = data.current_redshift
+    speed = every[kind, "particle_velocity_x"].to("km/s").d
+    mass = every[kind, "particle_mass"].to("Msun").d
+    return width, z, data.hubble_constant, data.omega_matter, speed, mass
+
+
+def pynbody_of(folder):
+    held = pytest.importorskip("pynbody").load(str(folder.with_suffix(".hdf5")))
+    about = held.properties
+    units = held.conversion_context()
+    width = about["boxsize"].in_units("Mpc a h^-1", **units)
+    speed = held.dm["vel"].in_units("km s^-1")[:, 0]
+    mass = held.dm["mass"].in_units("Msol")
+    return (
+        width,
+        1 / about["a"] - 1,
+        about["h"],
+        about["omegaM0"],
+        np.asarray(speed),
+        np.asarray(mass),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("read", [yt_of, pynbody_of])
+def test_box_redshift_and_masses_in_other_programs(written, read):
+    """The peculiar velocity is the supercomoving one over a; readers' solar masses differ by
+    1e-5."""
+    folder, stored = written
+    width, z, h, matter, speed, mass = read(folder)
+    assert_allclose([width, z, h, matter], [64, 9, 0.7, 0.3], rtol=1e-6)
+    assert_allclose(mass, stored["mass"][0] / 0.7, rtol=3e-5)
+    assert np.std(speed) == pytest.approx(np.std(stored["velocity"][0]) / 0.1, rel=1e-6)

@@ -5,21 +5,21 @@ yt's names; also `particles/ids`, the members of all halos one after the other, 
 in groups. Like an index it ends with a checksum that covers the manifest of its snapshot."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from simulator.archive.manifest import committed, read_manifest
-from simulator.archive.snapshot_index import derived_problem, write_sealed
-from simulator.errors import RunFailure, UserError
+from simulator.archive.derived import write_derived
+from simulator.archive.manifest import name_of_step, read_manifest
+from simulator.errors import UserError
 from simulator.files import reading, reason
 from simulator.words import brief
 
-FOLDER = "halos"
+FOLDER = "halos"  # The name of the command.
 # yt takes the number before the ending for that of a part.
 _FILES = "*_*.0.h5"
 _END = ".0.h5"
@@ -47,7 +47,7 @@ _HEADINGS = {
     "core_mass": "core mass",
     "expected_core_mass": "expected core mass",
 }
-"""The columns that `analyze --halos` prints, and their headings."""
+"""The columns that the command prints, and their headings."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class HaloCatalogue:
 
 
 def catalogue_of(run: Path, name: str, step: int) -> Path:
-    return run / FOLDER / f"{name}_{step:08d}{_END}"
+    return run / FOLDER / f"{name}_{name_of_step(step)}{_END}"
 
 
 def catalogues(run: Path) -> list[HaloCatalogue]:
@@ -112,34 +112,16 @@ def _read(path: Path) -> HaloCatalogue:
                 name, int(step), {n: table[n] for n in table.dtype.names}, dict(file.attrs), tables
             )
     except (OSError, KeyError) as error:
-        raise UserError(
-            f"{path}: {reason(error)}; simulator analyze RUN --halos makes it again"
-        ) from None
-
-
-def catalogue_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
-    """Every catalogue of a run, and why it does not belong to a snapshot; None if it does."""
-    snapshots = {folder.name: folder for folder in committed(run / "snapshots")}
-    for path in sorted((run / FOLDER).glob(_FILES)):
-        folder = snapshots.get(path.name.removesuffix(_END).rpartition("_")[2])
-        problem = "its snapshot is gone"
-        try:
-            problem = (
-                derived_problem(path, folder, read_manifest(folder))
-                if folder is not None
-                else problem
-            )
-        except (RunFailure, UserError):
-            problem = "its snapshot is damaged"
-        yield path, problem and f"{problem}; simulator analyze {run} --halos makes it again"
+        raise UserError(f"{path}: {reason(error)}; simulator halos RUN makes it again") from None
 
 
 def write_catalogue(run: Path, catalogue: HaloCatalogue) -> Path:
     """Write the file of a catalogue; returns it. Raises OSError."""
     path = catalogue_of(run, catalogue.name, catalogue.step)
-    snapshot = run / "snapshots" / f"{catalogue.step:08d}"
+    snapshot = run / "snapshots" / name_of_step(catalogue.step)
     path.parent.mkdir(exist_ok=True)
-    write_sealed(path, lambda file: _fill(file, catalogue), snapshot, read_manifest(snapshot))
+    fill = partial(_fill, catalogue=catalogue)
+    write_derived(path, fill, snapshot, read_manifest(snapshot))
     return path
 
 

@@ -15,7 +15,9 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.initial.random import interpolated
 from simulator.physics.initial.tables import SpectrumTable, read_table
-from simulator.physics.models.cosmology import UNITS, CosmologySettings
+from simulator.physics.models.cosmology import UNITS, CosmologySettings, Table
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import HubbleParameter, InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import holds
@@ -100,19 +102,29 @@ class LinearPowerSettings(Settings):
         return next(way for way in WAYS if getattr(self, way) is not None)
 
 
-def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
-    """The spectrum in the units of a run of `model`, which expands. Raises UserError for units that
-    a fit or library lacks."""
-    cosmology = model.background.settings
-    grid = model.transform.grid
+Matter = ParticleComponent | SchrodingerPoisson
+"""A model of matter, or a component of one."""
+
+
+def system_of_units(matter: Matter) -> str:
+    return matter.units if isinstance(matter, ParticleComponent) else matter.settings.units
+
+
+def linear_power(settings: LinearPowerSettings, matter: Matter, files: StartFiles) -> Power:
+    """The spectrum in the units of `matter`, which expands. Raises UserError for units that a fit
+    or library lacks."""
+    assert matter.background is not None
+    cosmology = matter.background.settings
+    grid = matter.transform.grid
+    units = system_of_units(matter)
     if settings.table is not None:
-        power = interpolated(*_power_table(settings, model.units, cosmology, grid, files))
+        power = interpolated(*_power_table(settings, units, cosmology, grid, files))
     elif settings.amplitude is not None:
         power = _power_law(settings.amplitude, settings.index)
     else:
-        power = interpolated(*physical_spectrum(settings, model.units, cosmology, grid, files))
+        power = interpolated(*physical_spectrum(settings, units, cosmology, grid, files))
     if settings.boson_mass is not None:
-        unit, h = unit_and_h(settings, "boson_mass", model.units, cosmology)
+        unit, h = unit_and_h(settings, "boson_mass", units, cosmology)
         power = _suppressed(power, settings.boson_mass, h / unit)
     cutoff = settings.cutoff
     return power if cutoff is None else lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
@@ -123,7 +135,11 @@ def _power_law(size: float, index: float) -> Power:
 
 
 def _power_table(
-    settings: LinearPowerSettings, units: str, cosmology: CosmologySettings, grid: Grid, files: Any
+    settings: LinearPowerSettings,
+    units: str,
+    cosmology: CosmologySettings,
+    grid: Grid,
+    files: StartFiles,
 ) -> tuple[np.ndarray, np.ndarray]:
     """k (1/length) and P (length^3) in a table. Raises UserError if it does not cover the grid's
     modes, if its header has other units, or if in named units it is no spectrum at a = 1."""
@@ -174,7 +190,7 @@ def _check_cover(
 _MISSING = 0.02  # The largest share of sigma^2 that may lie beyond a table.
 
 
-def _tabulated_sigma(k: np.ndarray, power: Any) -> tuple[Any, Any]:
+def _tabulated_sigma(k: np.ndarray, power: Table) -> tuple[Table, Table]:
     """sigma in spheres of 8 Mpc/h of a power law between rows, k in h/Mpc, and an estimate of the
     share of sigma^2 beyond the rows, where the integrand, with the envelope of the window, goes on
     as the power law that it is at either end."""
@@ -222,7 +238,7 @@ def physical_spectrum(
     units: str,
     cosmology: CosmologySettings,
     grid: Grid,
-    files: Any = None,
+    files: StartFiles,
 ) -> tuple[np.ndarray, np.ndarray]:
     """k (1/length) and P (length^3) of a fit, library or transfer function, up to the grid's
     largest wavenumber."""
@@ -254,7 +270,7 @@ def physical_spectrum(
 
 
 def _transferred(
-    settings: LinearPowerSettings, length: float, grid: Grid, files: Any
+    settings: LinearPowerSettings, length: float, grid: Grid, files: StartFiles
 ) -> tuple[np.ndarray, np.ndarray]:
     """k (h/Mpc) and k^n_s T^2 up to a factor, of a table. Raises UserError if it does not cover the
     grid's modes, or if T rises, as densities do."""

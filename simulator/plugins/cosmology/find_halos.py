@@ -1,32 +1,31 @@
-"""Finds the halos of particles and the cores of waves in the snapshots of a run, for `analyze
---halos`."""
+"""Finds the halos of particles and the cores of waves in the snapshots of a run."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from simulator.analysis.recompute import Recomputed
-from simulator.archive.halo_catalogue import HaloCatalogue, write_catalogue
 from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
-from simulator.measure import halos as finder
-from simulator.physics.initial.cosmological import CosmologicalSettings
-from simulator.physics.initial.linear_power import linear_power, sigma
-from simulator.physics.initial.soliton import radial_ground_state
+from simulator.physics.initial import StartFiles
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import UNITS, expansion
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.cosmology import halos as finder
+from simulator.plugins.cosmology.cosmological import CosmologicalSettings
+from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, write_catalogue
+from simulator.plugins.cosmology.linear_power import Matter, linear_power, sigma, system_of_units
+from simulator.plugins.cosmology.soliton import radial_ground_state
 from simulator.settings import Settings
 
 # One megaparsec in cm, the mass of the sun in g.
 _MEGAPARSEC = 3.0856775814913673e24
 _SUN = 1.98840987e33
-Matter = ParticleComponent | SchrodingerPoisson
 _PER_DECADE = 5  # Bins of the mass function.
 
 
@@ -53,13 +52,12 @@ def find_halos(
         if isinstance(p, ParticleComponent | SchrodingerPoisson) and p.gravity
     }
     if not matter or simulation.transform.grid.planar:
-        raise UserError(
-            f"--halos: {path}: halos need particles or waves with gravity in three dimensions"
-        )
+        raise UserError(f"{path}: halos need particles or waves with gravity in three dimensions")
     if not simulation.cluster.is_first:
         return
     deviations = {
-        name: _deviation(part, starts.get(name), simulation.inputs) for name, part in matter.items()
+        name: _deviation(part, starts.get(name), cast(Any, simulation.inputs))
+        for name, part in matter.items()
     }
     for snapshot in recomputed.snapshots:
         for name, part in matter.items():
@@ -70,23 +68,25 @@ def find_halos(
             yield write_catalogue(path, catalogue), catalogue
 
 
-def _deviation(part: Any, start: Settings | None, files: Any) -> Callable[[float], float] | None:
+def _deviation(
+    part: Matter, start: Settings | None, files: StartFiles
+) -> Callable[[float], float] | None:
     """sigma(R) at a = 1 of the linear power spectrum from which all matter started; None if there
     is none."""
     if part.background is None or not isinstance(start, CosmologicalSettings) or start.share < 1:
         return None
     grid = part.transform.grid
-    k = np.geomspace(1e-3 * min(grid.fundamental), 100 / min(grid.spacing), 6000)
+    k: Any = np.geomspace(1e-3 * min(grid.fundamental), 100 / min(grid.spacing), 6000)
     power = np.asarray(linear_power(start, part, files)(k), float)
     return cache(lambda radius: sigma(k, power, radius))
 
 
-def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
+def _about(part: Matter, snapshot: Snapshot, total: float) -> dict[str, Any]:
     """The attributes of a catalogue, with yt's names: `code` units of lengths are proper, of
     velocities peculiar."""
     a = 1.0 if part.background is None else part.background.scale_factor_at(snapshot.time)
     s = part.background and part.background.settings
-    unit = UNITS.get(part.units)
+    unit = UNITS.get(system_of_units(part))
     box = part.transform.grid.box
     # 1 in units of Mpc / h: the run does not know h.
     h = s.hubble / unit.hubble if s and unit else 1.0
@@ -115,7 +115,7 @@ def _about(part: Any, snapshot: Snapshot, total: float) -> dict[str, Any]:
 
 def _halos(
     name: str,
-    part: Matter,
+    part: ParticleComponent,
     snapshot: Snapshot,
     linking: float,
     members: int,
@@ -160,7 +160,7 @@ def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str)
     rho = f"{prefix}density"
     if psi not in snapshot and rho not in snapshot:
         raise UserError(
-            f"--halos: {snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says"
+            f"{snapshot.path}: holds neither {psi} nor {rho}, as output.snapshots.fields says"
         )
     if psi in snapshot:
         density = np.stack([abs(snapshot[psi][i]).astype(float) ** 2 for i in range(grid.shape[0])])

@@ -10,10 +10,16 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import erf
 
 from simulator import open_run
-from simulator.archive.halo_catalogue import HaloCatalogue, catalogue_of, catalogues
 from simulator.cli import main
-from simulator.measure.halos import cores, distances, fitted_mass_functions, friends, halos
-from simulator.physics.initial.soliton import radial_ground_state
+from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, catalogue_of, catalogues
+from simulator.plugins.cosmology.halos import (
+    cores,
+    distances,
+    fitted_mass_functions,
+    friends,
+    halos,
+)
+from simulator.plugins.cosmology.soliton import radial_ground_state
 
 CASE = """\
 name: case
@@ -163,7 +169,7 @@ def found(tmp_path_factory):
 def found_in(folder, *arguments):
     ended = call("run", write_case(folder, CASE), "--output", folder / "run", *arguments)
     assert ended.returncode == 0, ended.stderr
-    assert main(["analyze", str(folder / "run"), "--halos", "--members", "8"]) == 0
+    assert main(["halos", str(folder / "run"), "--members", "8"]) == 0
     return folder / "run"
 
 
@@ -187,7 +193,13 @@ def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path
 
 
 @pytest.mark.long
-def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
+def test_mass_functions_are_drawn(found):
+    show = pytest.importorskip("simulator.plugins.pictures.runs")
+    assert "mass_function_dark" in {path.stem for path in show.plot_run(found).files}
+
+
+@pytest.mark.long
+def test_a_catalogue_is_verified_and_read_elsewhere(found, capsys):
     assert main(["verify", str(found), "--quiet"]) == 0
     last = catalogues(found)[-1]
     assert len(last.columns["id"]) > 5 and {"fits", "mass_function"} <= last.tables.keys()
@@ -197,7 +209,7 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
     for at in np.linspace(0, 1, 12):
         flip(path, at)
         assert main(["verify", str(found), "--quiet"]) == 1
-        assert "--halos makes it again" in capsys.readouterr().out
+        assert f"simulator halos {found} makes it again" in capsys.readouterr().out
         path.write_bytes(whole)
     pandas = pytest.importorskip("pandas")
     yt = pytest.importorskip("yt")
@@ -210,15 +222,14 @@ def test_a_catalogue_is_verified_drawn_and_read_elsewhere(found, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("command", "problem"),
     [
-        ("--members 9", "add --halos"),
-        ("--halos --linking 0", "--linking: 0"),
-        ("--halos --members 1", "--members: 1"),
-        ("--halos --what all", "exclude"),
+        ("halos RUN --linking 0", "--linking: 0"),
+        ("halos RUN --members 1", "--members: 1"),
+        ("halos linking=1", "name a run's folder"),
+        ("analyze RUN --halos --members 9", "simulator halos RUN finds halos"),
     ],
 )
-def test_refusals(found, options, problem, capsys):
-    assert (
-        main(["analyze", str(found), *options.split()]) == 2 and problem in capsys.readouterr().err
-    )
+def test_refusals(command, problem, capsys):
+    """Before the run is looked at."""
+    assert main(command.split()) == 2 and problem in capsys.readouterr().err

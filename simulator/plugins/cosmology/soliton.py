@@ -95,7 +95,7 @@ class Soliton(Initial):
     i phase_j).
 
     x - x_j is the distance to the nearest periodic image. The mass of overlapping solitons is not
-    the sum of theirs."""
+    the sum of theirs. In a composite, mass, radius and relaxation refer to its own matter only."""
 
     Settings = SolitonSettings
 

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from simulator.archive.gadget_particles import stated_header
-from simulator.archive.manifest import Manifest
-from simulator.archive.snapshot_reader import Snapshot, configuration_of
-from simulator.config import RunConfig
-from simulator.physics.initial.stored import CM_PER_KPC, GRAMS, GadgetStartSettings
+from simulator.measure.kind import StoredSnapshot
 from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units, stated_h
+from simulator.plugins.cosmology.gadget_particles import stated_header
+from simulator.plugins.cosmology.gadget_start import CM_PER_KPC, GRAMS
 
 TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.
 AT_ONCE = 1 << 20  # The most particles in memory while a file is written.
@@ -45,41 +43,51 @@ def clock_of(configuration: Mapping[str, Any], time: float) -> Clock | None:
     return Clock(Background(cosmology).scale_factor_at(time), cosmology, unit, h)
 
 
-def fill_gadget(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+def fill_gadget(
+    file: h5py.File, snapshot: StoredSnapshot, configuration: Mapping[str, Any]
+) -> None:
     """Write the particles of a snapshot: each component is a type, from 1 on, in the order of the
     configuration."""
-    snapshot = Snapshot(folder, manifest)
-    configuration = configuration_of(manifest)
-    clock = clock_of(configuration, manifest.time)
-    settings = configuration["output"]["gadget"]
+    clock = clock_of(configuration, snapshot.time)
     # See `gadget_problem`.
     assert clock is not None and clock.unit is not None and clock.h is not None
-    h = clock.h
-    unit = clock.unit
-    per_h = 1.0 if unit.per_h else h
-    length = unit.megaparsecs * 1e3 * per_h
-    mass = 1e-10 * per_h
-    scales = {"position": length, "velocity": clock.a**-1.5, "mass": mass}
-    dtype = np.float32 if settings.get("precision", "double") == "single" else np.float64
+    per_h = 1.0 if clock.unit.per_h else clock.h
+    length = clock.unit.megaparsecs * 1e3 * per_h
+    scales = {"position": length, "velocity": clock.a**-1.5, "mass": 1e-10 * per_h}
+    is_double = configuration["output"]["gadget"].get("precision", "double") == "double"
     counts = np.zeros(6, np.uint64)
-    table = np.zeros(6)
-    for kind, (_, records) in zip(TYPES, snapshot.particles.items(), strict=False):
-        counts[kind] = size = records["id"].size
+    masses = np.zeros(6)
+    for kind, records in zip(TYPES, snapshot.particles.values(), strict=False):
+        counts[kind] = records["id"].size
         group = file.create_group(f"PartType{kind}")
-        pieces = [slice(n, min(n + AT_ONCE, size)) for n in range(0, size, AT_ONCE)]
-        ends = [(m.min(), m.max()) for m in (records["mass"][piece] for piece in pieces)]
-        equal = min(low for low, _ in ends) == max(high for _, high in ends)
-        table[kind] = ends[0][0] * mass if equal else 0.0
-        for record, (name, powers) in DATASETS.items():
-            if record == "mass" and equal:
-                continue
-            shape = (size, 3) if record in ("position", "velocity") else (size,)
-            data_set = group.create_dataset(name, shape, np.uint64 if record == "id" else dtype)
-            data_set.attrs.update(_described(powers, h))
-            for piece in pieces:
-                data_set[piece] = records[record][..., piece].T * scales.get(record, 1)
-    box = manifest.attributes["box"][0] * length
-    _write_header(file, clock, box, counts, table, is_double=dtype is np.float64)
+        masses[kind] = _fill_type(group, records, scales, clock.h, is_double)
+    box = snapshot.attributes["box"][0] * length
+    _write_header(file, clock, box, counts, masses, is_double=is_double)
+
+
+def _fill_type(
+    group: h5py.Group,
+    records: Mapping[str, Any],
+    scales: Mapping[str, float],
+    h: float,
+    is_double: bool,
+) -> float:
+    """Write the particles of one type; returns their mass in the file's unit if it is the same for
+    all and not written, else 0."""
+    size = records["id"].size
+    pieces = [slice(n, min(n + AT_ONCE, size)) for n in range(0, size, AT_ONCE)]
+    ends = [(m.min(), m.max()) for m in (records["mass"][piece] for piece in pieces)]
+    equal = min(low for low, _ in ends) == max(high for _, high in ends)
+    for record, (name, powers) in DATASETS.items():
+        if record == "mass" and equal:
+            continue
+        shape = (size, 3) if record in ("position", "velocity") else (size,)
+        real = np.float64 if is_double else np.float32
+        data_set = group.create_dataset(name, shape, np.uint64 if record == "id" else real)
+        data_set.attrs.update(_described(powers, h))
+        for piece in pieces:
+            data_set[piece] = records[record][..., piece].T * scales.get(record, 1)
+    return ends[0][0] * scales["mass"] if equal else 0.0
 
 
 def _write_header(
@@ -139,22 +147,24 @@ def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
     return {**dict(zip(names, map(float, powers), strict=True)), "to_cgs": to_cgs}
 
 
-def gadget_problem(config: RunConfig, model: Equation) -> str | None:
+def gadget_problem(configuration: Mapping[str, Any], model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
-    box = config.grid.box
+    box = configuration["grid"]["box"]
     if not model.populations or len(model.populations) > len(TYPES):
         return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"
-    clock = clock_of(config.model_dump(), 0.0)
+    clock = clock_of(configuration, 0.0)
     if clock is None or clock.unit is None:
         return f"needs model.units: {' or '.join(UNITS)}, and model.background"
     if len(set(box)) > 1:
         return f"needs a cubic box, not {' x '.join(f'{length:g}' for length in box)}"
     if clock.h is None:
         return "needs H0 in 100 km/s/Mpc in units of Mpc / h, e.g. h: 0.68"
-    starts = (config.initial, *getattr(config.initial, "components", {}).values())
-    for path in (s.path for s in starts if isinstance(s, GadgetStartSettings)):
+    initial = configuration["initial"]
+    for start in (initial, *initial.get("components", {}).values()):
+        path = Path(start.get("path") or "")
         # A run goes on without the file of its start.
-        theirs = stated_header(path).get("HubbleParam", clock.h) if path.exists() else clock.h
-        if not math.isclose(clock.h, theirs, rel_tol=1e-6):
-            return f"h: {clock.h:g} contradicts {path}, whose HubbleParam is {theirs:g}"
+        if start["kind"] in ("gadget", "music") and path.is_file():
+            theirs = stated_header(path).get("HubbleParam", clock.h)
+            if not math.isclose(clock.h, theirs, rel_tol=1e-6):
+                return f"h: {clock.h:g} contradicts {path}, whose HubbleParam is {theirs:g}"
     return None

@@ -1,0 +1,54 @@
+"""The command `halos`."""
+
+import argparse
+from pathlib import Path
+
+from simulator.cli.parser import arg, command
+from simulator.errors import UserError
+from simulator.words import aligned_lines
+
+
+@command(
+    "find the halos of particles and the cores of waves in a run",
+    arg("runs RUN", "run folders, then key=value of devices", nargs="+"),
+    arg(
+        "--linking B",
+        "friends-of-friends linking length in mean spacings (default 0.2)",
+        type=float,
+        default=0.2,
+    ),
+    arg(
+        "--members N",
+        "smallest number of particles in a halo (default 20)",
+        type=int,
+        default=20,
+    ),
+    group="look",
+)
+def halos_command(args: argparse.Namespace) -> int:
+    """Find the halos of particles, by friends of friends, and the cores of wave dark matter in every snapshot of a
+    run, and write a catalogue of each into RUN/halos. `simulator plot RUN --what halos` draws their mass functions.
+    Python files that the configuration names are executed, with your permissions.
+
+    example: simulator halos outputs/cold_dark_matter --members 32"""
+    from simulator.plugins.cosmology.find_halos import find_halos
+
+    overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
+    runs = [Path(word) for word in args.runs if word not in overrides]
+    if not runs:
+        raise UserError("simulator halos: name a run's folder")
+    if not 0 < args.linking <= 1:
+        raise UserError(
+            f"--linking: {args.linking:g} has to be above 0 and at most 1; 0.2 is usual"
+        )
+    if args.members < 2:
+        raise UserError(f"--members: {args.members} has to be 2 or more; 20 is usual")
+    for run in runs:
+        last = {}
+        for path, catalogue in find_halos(run, args.linking, args.members, overrides):
+            last[catalogue.name] = path, catalogue
+            print(f"{path}  {catalogue.summary()}", flush=True)
+        for path, catalogue in last.values():
+            lines = aligned_lines(catalogue.rows(), range(20))
+            print("\n".join(["", f"the first of {path.name}:", *lines]))
+    return 0

@@ -1,1 +1,0 @@
-"""Pictures of plugins, drawn with `simulator.plugins.pictures`."""

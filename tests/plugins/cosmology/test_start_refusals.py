@@ -1,0 +1,89 @@
+"""Cosmological starts and solitons that cannot be a run: one line with the place and the cure."""
+
+import pytest
+from gravity_cases import GAS, MATTER, WAVE, simulation
+
+from simulator.errors import UserError
+
+EXPANDING = (
+    "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
+)
+HALF = "initial.components.dark={kind: cosmological, amplitude: 1, "
+SOLITON = "initial={kind: soliton, "
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        (
+            MATTER,
+            [
+                "model.units=kpc_km_s_msun",
+                "model.background={start: 0.02, hubble: 0.07}",
+                HALF + "h: 0.68}",
+            ],
+            "initial.components.dark.h: 0.68 contradicts model.background.hubble, which means h = 0.7",
+        ),
+        (
+            MATTER,
+            [
+                "model.units=mpc_h_km_s_msun_h",
+                "model.background={start: 0.02, hubble: 100}",
+                HALF + "h: 68}",
+            ],
+            "initial.components.dark.h: ",
+        ),
+        (
+            WAVE,
+            SOLITON + "core_radius: 1, mass: 2}",
+            "give one of core_radius, mass, central_density",
+        ),
+        (WAVE, SOLITON + "phase: 0}", "give one of core_radius, mass, central_density"),
+        (
+            WAVE,
+            SOLITON + "solitons: [{core_radius: 1}], core_radius: 1}",
+            "core_radius: belongs into the entries of",
+        ),
+        (WAVE, SOLITON + "core_radius: 8}", "does not fit into the box"),
+        (WAVE, [SOLITON + "core_radius: 1}", "model.gravitational_constant=0"], "held by gravity"),
+        (
+            WAVE,
+            [EXPANDING, "initial={kind: cosmological, amplitude: 1e7}"],
+            "beyond the linear regime",
+        ),
+        (WAVE, "initial={kind: cosmological, amplitude: 1}", "cosmological needs model.cosmology"),
+        (WAVE, [EXPANDING, "initial={kind: cosmological}"], "give one of table"),
+        (
+            WAVE,
+            [EXPANDING, "initial={kind: cosmological, transfer: eisenstein_hu}"],
+            "transfer: eisenstein_hu nee",
+        ),
+        (GAS, "initial={kind: soliton, core_radius: 1}", "needs model.kind: schrodinger_poisson"),
+        (
+            GAS,
+            [
+                "model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}",
+                "initial={kind: composite, components: {gas: {kind: soliton, core_radius: 1}}}",
+            ],
+            "initial: components.gas: kind: soliton gives",
+        ),
+        (
+            WAVE,
+            ["grid.shape=[12, 12]", "initial={kind: soliton, mass: 1}"],
+            "kind: soliton is made for t",
+        ),
+    ],
+)
+def test_a_refusal_is_one_line(text, overrides, message):
+    overrides = [overrides] if isinstance(overrides, str) else overrides
+    with pytest.raises(UserError) as refused:
+        _ = simulation(text, *overrides).state
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_the_library_is_not_installed(monkeypatch):
+    monkeypatch.setattr("simulator.plugins.cosmology.linear_power.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^[^\n]*camb is not installed; pip install[^\n]*$"):
+        _ = simulation(
+            WAVE, EXPANDING, "initial={kind: cosmological, library: camb, sigma8: 0.8}"
+        ).state
