@@ -19,6 +19,7 @@ from simulator.config import RunConfig
 from simulator.physics.initial.stored import CM_PER_KPC, GRAMS, GadgetStartSettings
 from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units, stated_h
+from simulator.physics.models.split_equation import populations_of
 
 TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.
 AT_ONCE = 1 << 20  # The most particles in memory while a file is written.
@@ -142,8 +143,9 @@ def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
 def gadget_problem(config: RunConfig, model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
     box = config.grid.box
-    if not model.populations or len(model.populations) > len(TYPES):
-        return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"
+    count = len(populations_of(model))
+    if not 1 <= count <= len(TYPES):
+        return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {count}"
     clock = clock_of(config.model_dump(), 0.0)
     if clock is None or clock.unit is None:
         return f"needs model.units: {' or '.join(UNITS)}, and model.background"

@@ -318,7 +318,9 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
     def integrators(model: Any) -> Sequence[str]:
         return (
-            list(registries.integrators) if model.open else _solvers(model, registries.integrators)
+            list(registries.integrators)
+            if model.numerics.open
+            else _solvers(model, registries.integrators)
         )
 
     def defaults(cls: Any, data: Any) -> Any:
@@ -327,8 +329,10 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         wanted: dict[str, dict[str, Any]] = {}
         if (part := registries.models.get(kind)) is not None:
             data = registries.in_time(data, "cosmology" in part.Settings.model_fields)
-            wanted |= {"time": {"integrator": integrators(part)[0]}} if part.split else {}
-            wanted |= {"grid": {"dealias": part.dealias[0]}} if part.dealias else {}
+            wanted |= {"time": {"integrator": integrators(part)[0]}} if part.numerics.split else {}
+            wanted |= (
+                {"grid": {"dealias": part.numerics.dealias[0]}} if part.numerics.dealias else {}
+            )
         for block, values in wanted.items():
             current = data.get(block, {})
             if isinstance(current, dict):
@@ -369,9 +373,9 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
 def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
     """The integrators that solve `model`, the default first."""
-    return model.integrators or [
-        n for n, c in integrators.items() if c.split == model.split and not c.growing
-    ]
+    split = model.numerics.split
+    fitting = [n for n, c in integrators.items() if c.split == split and not c.growing]
+    return model.numerics.integrators or fitting
 
 
 def _misfit(
@@ -384,14 +388,15 @@ def _misfit(
     cfl = config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
-    if model.misfit and (line := model.misfit(config.model, integrators[integrator])):
+    if line := integrators[integrator].misfit(config.model):
         return "time.integrator", f"{integrator} {line}"
-    if config.forcings and model.split:
+    if config.forcings and model.numerics.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
-    if config.terms and model.split:
+    if config.terms and model.numerics.split:
         return "terms", f"{name} takes no terms; leave the key out"
-    if model.dealias and dealias not in model.dealias:
-        return "grid.dealias", f"{name} takes {' or '.join(model.dealias)} only, not {dealias}"
+    allowed = model.numerics.dealias
+    if allowed and dealias not in allowed:
+        return "grid.dealias", f"{name} takes {' or '.join(allowed)} only, not {dealias}"
     limits = integrators[integrator].max_cfl
     if dealias not in limits:
         others = " or ".join(n for n in known if dealias in integrators[n].max_cfl)

@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec
 
 from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.physics import models
+from simulator.physics.models.composite import Composite
+from simulator.physics.models.split_equation import background_of
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.settings import Positive, Real
 
@@ -39,9 +41,9 @@ class Lightcone(Kind):
         plane z = observer + c int_tau a d tau', or an image: off by the acceleration times the
         square of the time between rows, over 2."""
         model = subject.model
-        background = subject.model.background
+        background = background_of(model)
         grid = subject.transform.grid
-        if not model.populations or background is None:
+        if not isinstance(model, Composite) or not model.populations or background is None:
             raise Unsupported(
                 "needs particles that are matter, in an expanding box", of_model=False
             )

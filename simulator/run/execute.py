@@ -26,6 +26,7 @@ from simulator.cluster.variables import whole_number
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, out_of_memory, pieces_of, reason
+from simulator.physics.models.split_equation import background_of
 from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim, stored_config
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
@@ -208,7 +209,7 @@ class _Run:
         """Takes the steps, watched over by signals, watchdog and progress."""
         first = float(schedule.start_time)
         settings = self.config.time
-        box = self.simulation.model.background
+        box = background_of(self.simulation.model)
         flags = self.signals or SignalFlags(within=self.config.run.stop_within, name=self.name)
         with (
             contextlib.nullcontext(flags) if self.signals else flags as signals,
@@ -333,7 +334,7 @@ class _Run:
 
     def _say_summary(self, outcome: Outcome) -> None:
         finished = outcome.ended == "finished"
-        z = redshift_of(self.simulation.model.background, outcome.moment.time)
+        z = redshift_of(background_of(self.simulation.model), outcome.moment.time)
         words = f"t = {outcome.moment.time:g}{z}, step {outcome.moment.step}"
         text = f"finished at {words}" if finished else f"stopped at {words}: {outcome.reason}"
         commands = ("plot", "report", "verify") if finished else ("resume", "plot", "report")

@@ -239,9 +239,15 @@ def check_model(simulation: Simulation, dt: float | None) -> None:
         )
 
 
+def composite_of(simulation: Simulation) -> Composite:
+    """The model of a simulation of particles."""
+    assert isinstance(simulation.model, Composite)
+    return simulation.model
+
+
 def check_variable(simulation: Simulation, key: str, value: Any) -> None:
     """Raises UserError if `key` is no variable of a simulation of particles."""
-    known = simulation.model.populations
+    known = composite_of(simulation).populations
     if key == PARTICLES:
         for name, records in value.items():
             if name not in known or not records.keys() <= set(RECORDS):
@@ -260,7 +266,7 @@ def check_variable(simulation: Simulation, key: str, value: Any) -> None:
 def places(simulation: Simulation) -> State:
     """The state at the start with the particles at rest on their lattice or glass, from which the
     start displaces them: a gradient by the start begins with it."""
-    parts = simulation.model.parts.items()
+    parts = composite_of(simulation).parts.items()
     return replace(
         simulation.state, particles={n: undisturbed(cast(Any, part), 1.0) for n, part in parts}
     )
@@ -269,7 +275,7 @@ def places(simulation: Simulation) -> State:
 def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Sets) -> Sets:
     """The particles at the start, on the devices of their `places`. Raises UserError if the start
     cannot vary."""
-    for name, part in simulation.model.parts.items():
+    for name, part in composite_of(simulation).parts.items():
         cast(Any, part).places = places[name]
     keys = ", ".join(key for key in variables if key.startswith(START))
     takes = "numbers of spectra and modes of particles that start from a lattice or glass"
@@ -310,7 +316,7 @@ def states(
         k: v for k, v in variables.items() if k.startswith(COSMOLOGY) or (starts and k != PARTICLES)
     }
     varied = simulation.varied(numbers) if numbers else simulation
-    background = varied.model.background
+    background = composite_of(varied).background
     if dt is not None:
         times = begin.time + dt * jnp.arange(ends[-1] + 1)
     else:

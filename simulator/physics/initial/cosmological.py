@@ -17,6 +17,7 @@ from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import Background, mean_density
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Flag, Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
@@ -50,7 +51,7 @@ class ZeldovichWave(Initial):
     Settings = ZeldovichWaveSettings
 
     def build(self, model: Equation, files: StartFiles) -> Fields:
-        if "momentum" not in model.fields:
+        if not isinstance(model, SelfGravitatingGas):
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s = self.settings
         transform = model.transform

@@ -1,7 +1,10 @@
 """Observables of all matter of a composite, and of each component."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +13,11 @@ from jaxtyping import Array, Float
 from simulator.physics.models import fields as specs
 from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, MatterFields
-from simulator.physics.models.kinds import Matter, Mixture
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, Spectrum
+
+if TYPE_CHECKING:
+    from simulator.physics.models.composite import Composite, Matter
 
 MOMENTUM = ("mean_momentum_x", "mean_momentum_y", "mean_momentum_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
@@ -23,15 +28,17 @@ the expansion since then; the scale factor and the slope dE/da at the last kick;
 kick before."""
 
 
-class AllMatter(Observable[Mixture]):
-    def trouble(self, model: Mixture, fields: MatterFields) -> tuple[str, str] | None:
+class AllMatter(Observable["Composite"]):
+    pictured = ("speed", "density")
+
+    def trouble(self, model: Composite, fields: MatterFields) -> tuple[str, str] | None:
         """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         for name, part in model.parts.items():
             if (reason := part.trouble(model.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
 
-    def columns(self, model: Mixture, fields: MatterFields, row: Row) -> Columns:
+    def columns(self, model: Composite, fields: MatterFields, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
         pressure, interaction, traps. The potential energy of a component is half the mean of its
@@ -83,7 +90,7 @@ class AllMatter(Observable[Mixture]):
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
-    def warnings(self, model: Mixture, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: Composite, row: Mapping[str, float]) -> list[str]:
         lines = []
         for name, part in model.parts.items():
             columns = {
@@ -92,7 +99,7 @@ class AllMatter(Observable[Mixture]):
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
-    def spectra(self, model: Mixture, fields: MatterFields) -> dict[str, Spectrum]:
+    def spectra(self, model: Composite, fields: MatterFields) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
         left in."""
@@ -109,7 +116,7 @@ class AllMatter(Observable[Mixture]):
                 )
         return spectra
 
-    def spectra_attributes(self, model: Mixture) -> Mapping[str, str]:
+    def spectra_attributes(self, model: Composite) -> Mapping[str, str]:
         sizes = [f"{name}_shot_noise" for name in model.populations]
         if not sizes:
             return {}
@@ -118,7 +125,7 @@ class AllMatter(Observable[Mixture]):
             "shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"
         }
 
-    def derived(self, model: Mixture) -> Mapping[str, DerivedField]:
+    def derived(self, model: Composite) -> Mapping[str, DerivedField]:
         def of(name: str, field: DerivedField) -> DerivedField:
             spec = field.spec.of_component(name)
             return DerivedField(spec, lambda fields: field.values(model.of(name, fields)))
@@ -139,7 +146,7 @@ class AllMatter(Observable[Mixture]):
 
 
 def _of_expansion(
-    model: Mixture, fields: MatterFields, moment: Matter, energy: Number, time: Number
+    model: Composite, fields: MatterFields, moment: Matter, energy: Number, time: Number
 ) -> Columns:
     """`scale_factor` and `energy_residual` in an expanding background."""
     if model.background is None:
@@ -152,7 +159,7 @@ def _of_expansion(
     return {"scale_factor": scale_factor, "energy_residual": residual}
 
 
-def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -> Float[Array, "5"]:
+def continued(carried: Float[Array, " 5"], scale_factor: Number, slope: Number) -> Float[Array, " 5"]:
     """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last
     three values.
 

@@ -1,8 +1,10 @@
 """The energy of waves in rotating and stratified flows, and of the rest."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from math import hypot
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +12,20 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.spectral import Layout
 from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector, quotient
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
 
-class RossbyNumber(Observable[IncompressibleFlow]):
+
+class RossbyNumber(Observable["NavierStokes"]):
     """u_rms / (2 Omega L) of a rotating flow, with the integral scale L."""
 
-    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: NavierStokes, fields: Fields, row: Row) -> Columns:
         turning = 2 * hypot(*model.rotation)
         return (
             {"rossby": ratio(row.before["u_rms"], turning * row.before["integral_scale"])}
@@ -30,10 +34,10 @@ class RossbyNumber(Observable[IncompressibleFlow]):
         )
 
 
-class InertialWaves(Observable[IncompressibleFlow]):
+class InertialWaves(Observable["NavierStokes"]):
     """The energy of waves and of the rest, in rotating flows."""
 
-    def cospectra(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:
         rotation = model.rotation
         if not any(rotation):
             return {}
