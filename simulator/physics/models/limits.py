@@ -46,7 +46,8 @@ class Advective(StepLimit["Equation"]):
     def rate(self, model: Equation, maxima: Mapping[str, Number], fields: Fields) -> Number:
         if "rate" not in maxima:
             return super().rate(model, maxima, fields)
-        return model.linear_growth.rate(maxima["rate"] + model.wave_frequency)
+        rate = maxima["rate"] + model.wave_frequency
+        return rate if model.numerics.decays else model.linear_growth.rate(rate)
 
 
 def advection_rate(grid: Grid, velocity: PhysicalVector | Sequence[jax.Array]) -> OverPoints:

@@ -159,7 +159,9 @@ def _of_expansion(
     return {"scale_factor": scale_factor, "energy_residual": residual}
 
 
-def continued(carried: Float[Array, " 5"], scale_factor: Number, slope: Number) -> Float[Array, " 5"]:
+def continued(
+    carried: Float[Array, " 5"], scale_factor: Number, slope: Number
+) -> Float[Array, " 5"]:
     """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last
     three values.
 
