@@ -16,9 +16,10 @@ from simulator.archive.gadget_particles import stated_header
 from simulator.archive.manifest import Manifest
 from simulator.archive.snapshot_reader import Snapshot, configuration_of
 from simulator.config import RunConfig
+from simulator.config.expanding import stated_h
 from simulator.physics.initial.stored import CM_PER_KPC, GRAMS, GadgetStartSettings
 from simulator.physics.models import Equation
-from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units, stated_h
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
 from simulator.physics.models.split_equation import populations_of
 
 TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.

@@ -64,10 +64,10 @@ class Registries(NamedTuple):
 
 def registered() -> Registries:
     """The registries of the physics. Imports the parts, and with them JAX; starts no device."""
+    from simulator.config.expanding import in_time
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
-    from simulator.physics.models.cosmology import in_time
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
     from simulator.physics.terms import TERMS

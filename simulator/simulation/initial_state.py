@@ -11,13 +11,13 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from simulator.config import RunConfig
+from simulator.config.expanding import stated_h
 from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
 from simulator.physics.models.composite import Composite
-from simulator.physics.models.cosmology import stated_h
 from simulator.physics.models.split_equation import populations_of
 from simulator.physics.models.tendency import with_arrays
 from simulator.physics.particles.population import Populations, Sets, particle_shardings

@@ -14,7 +14,7 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
-from simulator.spectral.arrays import Number, Spectrum
+from simulator.spectral.arrays import Number, PhysicalScalar, SpectralScalar, Spectrum
 
 if TYPE_CHECKING:
     from simulator.physics.models.composite import Composite, Matter
@@ -55,11 +55,7 @@ class AllMatter(Observable["Composite"]):
         moment = model.moment(fields, row.time)
         values = moment.values
         modes = model.density_modes(moment.values)
-        shares = {}
-        for name, density in modes.items():
-            shares[name] = 0.5 * layout.inner(
-                model.parts[name].softened(density), moment.potential.modes
-            )
+        shares = _potential_energies(model, moment, modes)
 
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in rows.values())
@@ -78,12 +74,7 @@ class AllMatter(Observable["Composite"]):
             **by_axis(layout.grid, "center", center(layout, total(modes.values()))),
         }
         columns |= _of_expansion(model, fields, moment, columns["energy"], row.time)
-        for name, parts_row in rows.items():
-            columns |= {
-                f"{name}_{column}": x for column, x in parts_row.items() if column not in SHARED
-            }
-            columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
-            columns[f"{name}_potential_energy"] = shares[name]
+        columns |= _of_components(model, rows, values, shares)
         rates = (
             part.rate(model.of(n, fields), moment.works[n], rows[n], moment.potential, row.time)
             for n, part in model.parts.items()
@@ -143,6 +134,30 @@ class AllMatter(Observable["Composite"]):
             specs.POTENTIAL, lambda fields: model.moment(fields).potential.values
         )
         return specs.by_name(density, potential, *parts)
+
+
+def _potential_energies(
+    model: Composite, moment: Matter, modes: Mapping[str, SpectralScalar]
+) -> Columns:
+    """The potential energy of each component, by its name."""
+    inner = model.transform.layout.inner
+    phi = moment.potential.modes
+    return {n: 0.5 * inner(model.parts[n].softened(density), phi) for n, density in modes.items()}
+
+
+def _of_components(
+    model: Composite,
+    rows: Mapping[str, Columns],
+    values: Mapping[str, PhysicalScalar],
+    shares: Columns,
+) -> Columns:
+    """The columns of each component, with its name before those of its row."""
+    columns: Columns = {}
+    for name, row in rows.items():
+        columns |= {f"{name}_{column}": x for column, x in row.items() if column not in SHARED}
+        columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
+        columns[f"{name}_potential_energy"] = shares[name]
+    return columns
 
 
 def _of_expansion(

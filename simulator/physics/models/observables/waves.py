@@ -86,6 +86,10 @@ def _in_space(vector: Iterable[Any]) -> list[Any]:
     return components if len(components) == 3 else [*components, 0 * components[0]]
 
 
+def _component(vector: Any, axis: Sequence[float]) -> jax.Array:
+    return jnp.asarray(sum(float(d) * vector[i] for i, d in enumerate(axis) if d))
+
+
 def energy_parts(
     layout: Layout,
     velocity: SpectralVector,
@@ -119,10 +123,8 @@ def energy_parts(
     axis = _in_space(axis)
     # i k x u / |k|
     scaled_curl = 1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k
-    rising, spinning = (
-        jnp.asarray(sum(float(d) * v[i] for i, d in enumerate(axis) if d))
-        for v in (velocity, scaled_curl)
-    )
+    rising = _component(velocity, axis)
+    spinning = _component(scaled_curl, axis)
     total = 0.5 * squared(velocity)
     # Twice the excess of the wave along k over the wave against it: for inertial waves the
     # helicity.
