@@ -48,12 +48,12 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     time = data.get("time")
     if isinstance(time, Mapping) and time.get("steps") is not None and not cosmology:
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
-    moments = Moments(cosmology)
-    blocks = {name: moments.within(name, data[name]) for name in ("time", "output") if name in data}
+    calendar = Calendar(cosmology)
+    blocks = {name: calendar.within(name, data[name]) for name in ("time", "output") if name in data}
     return {**data, **blocks}
 
 
-class Moments:
+class Calendar:
     """Simulation times of the scale factors and redshifts in the data of a file; `cosmology` is
     that of its model, None in a static box."""
 
