@@ -49,7 +49,9 @@ def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
     if isinstance(time, Mapping) and time.get("steps") is not None and not cosmology:
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
     calendar = Calendar(cosmology)
-    blocks = {name: calendar.within(name, data[name]) for name in ("time", "output") if name in data}
+    blocks = {
+        name: calendar.within(name, data[name]) for name in ("time", "output") if name in data
+    }
     return {**data, **blocks}
 
 

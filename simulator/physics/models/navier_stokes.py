@@ -13,7 +13,6 @@ In two dimensions the velocity has two components and the vorticity one, along t
 has no effect there, because its force is a gradient, and the only closures are those of users."""
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any, Literal, Self
 
 from simulator.physics.models.advection import advection_of
@@ -33,13 +32,8 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import InertialWaves, RossbyNumber
-from simulator.physics.models.passive_scalars import (
-    TransportedScalar,
-    check_plane,
-    scalar_fluxes,
-    scalars_on,
-)
-from simulator.physics.models.shear import ShearedAdvective, ShearProduction
+from simulator.physics.models.passive_scalars import check_plane, scalar_fluxes, scalars_on
+from simulator.physics.models.shear import follow_shear, turned
 from simulator.physics.user_function import UserFiles
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OverModes, PhysicalVector, PointValues, SpectralVector
@@ -72,6 +66,8 @@ class NavierStokes(Equation):
     viscosity: float
     rotation: Sequence[float]
     hyperviscosity: HyperdiffusionSettings | None
+    varied_arrays: Mapping[str, Tree] = {}
+    """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
     energy_weights: Mapping[str, float] = {"velocity": 1.0}
     """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
     sheared: ShearedFrame | None = None
@@ -86,41 +82,25 @@ class NavierStokes(Equation):
             transform = self.sheared.transform
         super().__init__(settings, transform)
         if transform.grid.planar:
-            subgrid = settings.subgrid.kind if settings.subgrid is not None else None
-            check_plane(settings.rotation, subgrid)
+            check_plane(settings.rotation, settings.subgrid and settings.subgrid.kind)
         self.rotates = not absent(*self.rotation)
-        self.scalars = scalars_on(transform.grid, settings.scalars)
-        self.transported: Sequence[TransportedScalar] = self.scalars
+        self.transported = self.scalars = scalars_on(transform.grid, settings.scalars)
         self.momentum = advection_of(transform.grid)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
         self.wave_frequency = 2 * sum(component**2 for component in self.rotation) ** 0.5
         if self.sheared is not None:
-            self.wave_frequency += abs(settings.shear)
-            self.extension = FlowExtension(
-                unforced="stands still in the box, which model.shear carries along; leave one out"
-            )
-            self.step_limit = ShearedAdvective()
-            self.has = (*self.has, ShearProduction())
+            follow_shear(self, settings.shear)
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
         model = cls(settings, make())
         if (subgrid := settings.subgrid) is not None:
             model.closure = CLOSURES[subgrid.kind](subgrid, model.transform, files)
+            model.varied_arrays = varied_arrays(model)
         return model
 
-    @property
-    def varied_arrays(self) -> Mapping[str, Tree]:
-        """Trees of arrays by which a run can be differentiated, by their keys in the
-        configuration."""
-        return varied_arrays(self)
-
     def at(self, time: Number | float, since: Number | float | None = None) -> Self:
-        if self.sheared is None or self.transform is not self.sheared.transform:
-            return self
-        other = copy(self)
-        other.transform = self.sheared.at(time, since)
-        return other
+        return self if self.sheared is None else turned(self, time, since)
 
     def linear(self) -> dict[str, OverModes]:
         terms = {"velocity": -self.viscosity * self.k_squared}

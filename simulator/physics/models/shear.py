@@ -10,11 +10,13 @@ zero while k turns: du/dt = P[N(u) - 2 S u_x e_y] + S u_x e_y. Rogallo, NASA Tec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, TypeVar
 
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.flow_extension import FlowExtension
 from simulator.physics.models.limits import Advective
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import Number, OverPoints, PointValues
@@ -23,6 +25,9 @@ from simulator.spectral.sheared import LARGEST_TILT
 if TYPE_CHECKING:
     from simulator.physics.models.equation import Equation
     from simulator.physics.models.navier_stokes import NavierStokes
+
+
+Flow = TypeVar("Flow", bound="NavierStokes")
 
 
 class ShearedAdvective(Advective):
@@ -52,3 +57,24 @@ def production(model: NavierStokes, fields: Fields) -> Number:
     vectors = ((sign, fields[name]) for name, sign in signs.items() if name in fields)
     inner = model.transform.layout.inner
     return model.sheared.rate * jnp.asarray(sum(sign * inner(v[0], v[1]) for sign, v in vectors))
+
+
+def follow_shear(model: NavierStokes, shear: float) -> None:
+    """Lets dt, forces and output of a flow follow the background shear (1/time)."""
+    model.wave_frequency += abs(shear)
+    model.extension = FlowExtension(
+        unforced="stands still in the box, which model.shear carries along; leave one out"
+    )
+    model.step_limit = ShearedAdvective()
+    model.has = (*model.has, ShearProduction())
+
+
+def turned(model: Flow, time: Number | float, since: Number | float | None) -> Flow:
+    """A flow with its wavenumbers at a time, unless it is turned already; for `since` see
+    `Equation.at`."""
+    frame = model.sheared
+    if frame is None or model.transform is not frame.transform:
+        return model
+    other = copy(model)
+    other.transform = frame.at(time, since)
+    return other
