@@ -20,6 +20,7 @@ from scipy.special import erfc
 
 from simulator import Simulation, load_config
 from simulator.physics.models.cosmology import Background
+from simulator.physics.models.split_equation import background_of
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -47,15 +48,16 @@ def simulation(softening: str) -> Simulation:
     return Simulation(config, report=lambda _: None)
 
 
-def background_of(run: Simulation) -> Background:
-    assert run.model.background is not None
-    return run.model.background
+def expanding(run: Simulation) -> Background:
+    background = background_of(run.model)
+    assert background is not None
+    return background
 
 
 def growth(run: Simulation) -> np.ndarray:
     """Growth of the density in shells below the Nyquist wavenumber, divided by the growth of linear
     theory."""
-    background = background_of(run)
+    background = expanding(run)
     stop = background.time_of(1.0)
     end = jax.jit(lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, stop / 87), s))
     begun, grown = (
@@ -87,7 +89,7 @@ def forces(run: Simulation, repeats: int = 4) -> np.ndarray:
     rng = np.random.default_rng(0)
     begun = run.state.particles["dark"]
     count = begun.records["mass"].size
-    mass = jnp.full(count, 1e-30).at[0].set(1 / float(background_of(run).settings.start))
+    mass = jnp.full(count, 1e-30).at[0].set(1 / float(expanding(run).settings.start))
 
     @jax.jit
     def pulled(places: jax.Array) -> jax.Array:

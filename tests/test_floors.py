@@ -16,7 +16,6 @@ DEFERRED = {
     "plugins": "commands load what they need; pictures are drawn without JAX",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
-    "plugins": "commands and kinds of output load what they need",
 }
 """Modules that import inside functions, and why; plugins may. Elsewhere imports stand at the top of a file."""
 
@@ -32,8 +31,9 @@ def modules() -> dict[str, Path]:
 
 
 @cache
-def imports(module: str) -> frozenset[tuple[str, bool]]:
-    """The modules of the package that `module` imports, and whether inside a function."""
+def imports(module: str, types: bool = True) -> frozenset[tuple[str, bool]]:
+    """The modules of the package that `module` imports, and whether inside a function; without
+    `types` those that it imports when it runs."""
 
     def visit(node: ast.AST, inside: bool) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.Import):
@@ -42,6 +42,8 @@ def imports(module: str) -> frozenset[tuple[str, bool]]:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 yield whole if whole in modules() else node.module, inside
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
+            return
         deeper = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, deeper)
@@ -105,7 +107,7 @@ def in_circles(needs: dict[str, set[str]]) -> list[str]:
 
 def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_are_named():
     needs = {
-        module: {imported for imported, _ in imports(module)}
+        module: {imported for imported, _ in imports(module, types=False)}
         for module in modules()
         if module != "simulator"
     }

@@ -26,6 +26,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file, replaced_folder
 from simulator.measure import KINDS, requested
 from simulator.physics.models import State, StateMemory
+from simulator.physics.models.split_equation import populations_of
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.simulation.initial_state import begin, term_arrays, with_term_arrays
@@ -74,7 +75,7 @@ class Recomputed:
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
             fields = self._fields(snapshot)
-            state = make(fields | self._particles(snapshot, model.populations))
+            state = make(fields | self._particles(snapshot, populations_of(model)))
             state = with_term_arrays(state, arrays)
             carried = self._particles(snapshot, simulation.swarm.populations)
             if carried:

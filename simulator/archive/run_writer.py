@@ -31,6 +31,7 @@ from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.measure import snapshot_files
 from simulator.physics.models import State, outputs
+from simulator.physics.models.composite import matter_warnings
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 
@@ -180,7 +181,7 @@ class Output:
             (line.partition(" is ")[0], line) for line in outputs.resolution_warnings(model, values)
         ]
         if "matter" not in self._warned:
-            lines += [("matter", line) for line in outputs.matter_warnings(model, values | clock)]
+            lines += [("matter", line) for line in matter_warnings(model, values | clock)]
         for about, line in lines:
             if self._first and about not in self._warned:
                 self._simulation.report(f"warning: {line}")

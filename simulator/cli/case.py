@@ -172,11 +172,12 @@ def _absent(source: Path) -> re.Pattern[str]:
     from simulator.config import load_config
     from simulator.measure import KINDS
     from simulator.measure.kind import Unsupported, measurement
+    from simulator.physics.models.split_equation import background_of
     from simulator.simulation.abstract_run import paper_simulation
 
     subject = subject_of(paper_simulation(load_config(source), RunInputs()))
     model = subject.model
-    absent = [] if model.background else ["time.steps", "time.spacing"]
+    absent = [] if background_of(model) else ["time.steps", "time.spacing"]
     absent += [] if "magnetic" in model.fields else ["initial.magnetic"]
     absent += (
         []

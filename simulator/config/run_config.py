@@ -70,10 +70,10 @@ class Registries(NamedTuple):
 
 def registered() -> Registries:
     """The registries of the physics. Imports the parts, and with them JAX; starts no device."""
+    from simulator.config.expanding import in_time
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
-    from simulator.physics.models.cosmology import in_time
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
     from simulator.physics.terms import TERMS
@@ -339,7 +339,9 @@ class _Fitting:
         }
 
     def _solvers(self, model: "type[Equation]") -> Sequence[str]:
-        return list(self._integrators) if model.open else _solvers(model, self._integrators)
+        return (
+            list(self._integrators) if model.numerics.open else _solvers(model, self._integrators)
+        )
 
     def _with_defaults(self, data: dict[str, Any]) -> dict[str, Any]:
         model = data.get("model")
@@ -347,8 +349,12 @@ class _Fitting:
         wanted: dict[str, dict[str, Any]] = {}
         if (part := self._registries.models.get(kind)) is not None:
             data = self._registries.in_time(data, "cosmology" in part.Settings.model_fields)
-            wanted |= {"time": {"integrator": self._solvers(part)[0]}} if part.split else {}
-            wanted |= {"grid": {"dealias": part.dealias[0]}} if part.dealias else {}
+            wanted |= (
+                {"time": {"integrator": self._solvers(part)[0]}} if part.numerics.split else {}
+            )
+            wanted |= (
+                {"grid": {"dealias": part.numerics.dealias[0]}} if part.numerics.dealias else {}
+            )
         for block, values in wanted.items():
             current = data.get(block, {})
             if isinstance(current, dict):
@@ -380,9 +386,9 @@ class _Fitting:
 
 def _solvers(model: "Equation | type[Equation]", integrators: Mapping[str, Any]) -> Sequence[str]:
     """The integrators that solve `model`, the default first."""
-    return model.integrators or [
-        n for n, c in integrators.items() if c.split == model.split and not c.growing
-    ]
+    split = model.numerics.split
+    fitting = [n for n, c in integrators.items() if c.split == split and not c.growing]
+    return model.numerics.integrators or fitting
 
 
 def _misfit(
@@ -399,14 +405,15 @@ def _misfit(
     cfl = config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
-    if model.misfit and (line := model.misfit(config.model, integrators[integrator])):
+    if line := integrators[integrator].misfit(config.model):
         return "time.integrator", f"{integrator} {line}"
-    if config.forcings and model.split:
+    if config.forcings and model.numerics.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
-    if config.terms and model.split:
+    if config.terms and model.numerics.split:
         return "terms", f"{name} takes no terms; leave the key out"
-    if model.dealias and dealias not in model.dealias:
-        return "grid.dealias", f"{name} takes {' or '.join(model.dealias)} only, not {dealias}"
+    allowed = model.numerics.dealias
+    if allowed and dealias not in allowed:
+        return "grid.dealias", f"{name} takes {' or '.join(allowed)} only, not {dealias}"
     limits = integrators[integrator].max_cfl
     if dealias not in limits:
         others = " or ".join(n for n in known if dealias in integrators[n].max_cfl)

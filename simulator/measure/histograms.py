@@ -18,6 +18,7 @@ from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
 from simulator.physics import models
 from simulator.physics.models import outputs
+from simulator.physics.models.split_equation import density_transform
 from simulator.settings import Integer, Points, Ratio, Real
 from simulator.spectral import operators
 from simulator.spectral.arrays import Number, PhysicalScalar, SpectralVector
@@ -52,7 +53,7 @@ class Histograms(Kind):
         fields = histograms(transform, plain, settings.bins, settings.range)
         if not mass:
             return fields
-        logarithms = log_densities(model.density_transform, mass, settings.bins, settings.decades)
+        logarithms = log_densities(density_transform(model), mass, settings.bins, settings.decades)
         return in_one_file(fields, logarithms) if plain else logarithms
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
 from simulator.errors import did_you_mean, shortened
+from simulator.physics.models.navier_stokes import sheared_frame
 from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
 
 if TYPE_CHECKING:  # configurations are read and pictures drawn without JAX
@@ -328,7 +329,7 @@ def measurement(kind: Kind, subject: Subject, settings: Any) -> Measured:
     for the time of each state.
 
     Raises Unsupported if the model does not have the quantities."""
-    if subject.model.sheared is None:
+    if sheared_frame(subject.model) is None:
         return kind.measured(subject, settings)
     if not kind.sheared:
         raise Unsupported("does not follow a background shear; leave it out", of_model=False)

@@ -23,6 +23,7 @@ from simulator.measure.rows import spacing_to_half_box
 from simulator.measure.slices import values_of
 from simulator.physics import models
 from simulator.physics.models import outputs
+from simulator.physics.models.split_equation import density_transform
 from simulator.settings import Points
 from simulator.spectral.layout import PhysicalLayout
 
@@ -50,7 +51,7 @@ class Profiles(Kind):
         maximum, which may lie between grid points."""
         if not (mass_densities := densities(subject.model)):
             raise Unsupported("needs a mass density")
-        transform = subject.model.density_transform
+        transform = density_transform(subject.model)
         bins = settings.bins
         grid = transform.grid
         layout = transform.layout
@@ -190,7 +191,7 @@ class Projections(Kind):
             )
         if not (mass_densities := densities(subject.model)):
             raise Unsupported("needs a mass density")
-        transform = subject.model.density_transform
+        transform = density_transform(subject.model)
         grid = transform.grid
         physical = transform.physical
 

@@ -11,6 +11,7 @@ from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subjec
 from simulator.measure.rows import in_one_file, in_shells, row_names
 from simulator.physics import models
 from simulator.physics.models import outputs
+from simulator.physics.models.split_equation import density_transform
 from simulator.spectral.bins import Bins, shell_spectra, spectral_map
 
 Axis = Literal["x", "y", "z"]
@@ -111,7 +112,7 @@ class Cospectra(Kind):
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         model = subject.model
-        layout = subject.model.density_transform.layout
+        layout = density_transform(subject.model).layout
         if not (names := row_names(subject, partial(outputs.cospectra, model))):
             raise Unsupported(
                 "needs scalars, rotation, stratification, a magnetic field, gas or waves"

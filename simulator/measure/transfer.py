@@ -15,7 +15,7 @@ from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsup
 from simulator.measure.rows import in_shells, row_names
 from simulator.physics import models
 from simulator.physics.models import outputs
-from simulator.physics.models.observables.modes import energy_transfer
+from simulator.physics.models.observables.budget import energy_transfer
 from simulator.settings import Integer
 from simulator.spectral import operators
 from simulator.spectral.arrays import PointValues

@@ -20,6 +20,7 @@ from simulator.cluster.failure import Watchdog, describe, to_log_file
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, out_of_memory, pieces_of, reason
+from simulator.physics.models.split_equation import background_of
 from simulator.run.folder import USUAL, Action, Choices, Decision, RunFolder, claim, shared_decision
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
@@ -189,7 +190,7 @@ class _Run:
             float(schedule.start_time),
             schedule.stop_time,
             schedule.max_steps,
-            simulation.model.background,
+            background_of(simulation.model),
         )
         with (
             contextlib.closing(writer),

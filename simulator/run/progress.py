@@ -22,6 +22,7 @@ from rich.table import Column
 from simulator.archive.manifest import SAVES, committed
 from simulator.archive.series_file import read_columns, series_names
 from simulator.physics.models.cosmology import Background
+from simulator.physics.models.split_equation import background_of
 from simulator.physics.resolution_columns import (
     RESOLVED,
     UNDER_RESOLVED,
@@ -198,7 +199,7 @@ def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, f
     """The lines at the end of a run."""
     folder = short(simulation.config.output.directory)
     moment = outcome.moment
-    z = redshift_of(simulation.model.background, moment.time)
+    z = redshift_of(background_of(simulation.model), moment.time)
     words = f"t = {moment.time:g}{z}, step {moment.step}"
     devices = len(simulation.cluster.devices)
     if outcome.ended == "finished":

@@ -24,6 +24,7 @@ from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.initial.initial import ForeignParticles, StoredParticles
 from simulator.physics.models import MODELS
+from simulator.physics.models.composite import Composite
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.capacity import NICE
 from simulator.run.folder import (
@@ -119,7 +120,7 @@ def check_linear_growth(config: RunConfig, copies: Path | None = None) -> None:
 
     Computes the linear term on a virtual CPU device. It is for commands that start no run, because
     a run makes the same check before it makes its folder. `copies` as in `check_configuration`."""
-    if config.time.dt is None or MODELS[config.model.kind].decays:
+    if config.time.dt is None or MODELS[config.model.kind].numerics.decays:
         return
     if prod(config.grid.shape) > MOST_POINTS:
         return
@@ -183,10 +184,11 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
     if 2 * sum(sizes.values()) < state:
         return None
     name = max(sizes, key=lambda name: sizes[name])
-    of_model = name in simulation.model.populations
-    block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
+    block, names = "particles", tuple(sets)
+    if isinstance(model := simulation.model, Composite) and name in model.populations:
+        block, names = "model.components", tuple(model.parts)
     return (
-        f"{block}.{list(names).index(name)}.count",
+        f"{block}.{names.index(name)}.count",
         name,
         simulation.populations[name].count,
         sizes[name],

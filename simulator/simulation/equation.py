@@ -10,6 +10,7 @@ from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS, Forcing, Forcings
 from simulator.physics.forcing.forcing import EquationForcing
 from simulator.physics.models import MODELS, Equation
+from simulator.physics.models.navier_stokes import sheared_frame
 from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.models.tendency import coupled_fields
 from simulator.physics.particles.swarm import Swarm
@@ -34,16 +35,16 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
         ) from error
     except WrongParameters as wrong:
         raise mistakes_in(wrong.error, wrong.settings, wrong.data, config.places) from None
-    if placement.grid.planar and not model.planar:
+    if placement.grid.planar and not model.numerics.planar:
         shape = ", ".join(map(str, config.grid.shape))
         cure = f"[{shape}, 1] makes fields that do not depend on z"
         raise config.error(
             "grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}"
         )
-    if kind.open:
+    if kind.numerics.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)
-    if model.sheared is not None:
+    if sheared_frame(model) is not None:
         check_sheared(config)
     choose_waves(config, model)
     if config.terms:
@@ -92,8 +93,12 @@ def choose_waves(config: RunConfig, model: Equation) -> None:
         raise config.error(
             "time.waves", f"{problem}; explicit, or time.integrator: {' or '.join(integrators)}"
         )
-    still = model.sheared is None
-    if waves and able and still and (wanted or model.usual_waves) == "exact":
+    if (
+        waves
+        and able
+        and sheared_frame(model) is None
+        and (wanted or model.numerics.waves) == "exact"
+    ):
         model.integrated = waves
         model.wave_frequency = 0.0
 
@@ -101,7 +106,7 @@ def choose_waves(config: RunConfig, model: Equation) -> None:
 def model_name(config: RunConfig) -> str:
     """The kind of the model, or the class of a user's file."""
     settings = config.model
-    return settings.equation if MODELS[settings.kind].open else settings.kind
+    return settings.equation if MODELS[settings.kind].numerics.open else settings.kind
 
 
 OF_EQUATION = "equation"
@@ -111,8 +116,8 @@ OF_EQUATION = "equation"
 def make_forcings(config: RunConfig, model: Equation, inputs: Inputs) -> Forcings | None:
     """The forces that `forcing` describes and that of the equation; None without one. Raises
     UserError if the model cannot be forced."""
-    if config.forcings and model.unforced is not None:
-        raise config.error("forcing", model.unforced)
+    if config.forcings and model.extension.unforced is not None:
+        raise config.error("forcing", model.extension.unforced)
     forces: dict[str, Forcing] = {}
     for name, (key, settings) in config.forcings.items():
         with config.blaming(key):
@@ -129,10 +134,10 @@ def make_forcings(config: RunConfig, model: Equation, inputs: Inputs) -> Forcing
 def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:
     """The particles of a configuration. Raises UserError, with the place, if the model cannot carry
     them."""
-    if config.particles and ("velocity" not in model.fields or model.split):
+    if config.particles and ("velocity" not in model.fields or model.numerics.split):
         problem = f"move with the velocity of a fluid, which {config.model.kind} does not evolve"
         raise config.error("particles", f"{problem}; navier_stokes, boussinesq and mhd do")
-    if config.particles and model.sheared is not None:
+    if config.particles and sheared_frame(model) is not None:
         problem = "do not follow a background shear yet; leave them or model.shear out"
         raise config.error("particles", problem)
     if config.particles and model.transform.grid.planar:

@@ -11,12 +11,14 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from simulator.config import RunConfig
+from simulator.config.expanding import stated_h
 from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
-from simulator.physics.models.cosmology import stated_h
+from simulator.physics.models.composite import Composite
+from simulator.physics.models.split_equation import populations_of
 from simulator.physics.models.tendency import with_arrays
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
 from simulator.physics.particles.swarm import Swarm
@@ -45,7 +47,7 @@ def initial_fields(
         raise config.error("initial", str(error)) from error
     kept, energies, finite = model.transform.layout.once(partial(_solenoidal, model), fields)
     judge(config, model, energies, finite, warn)
-    return {name: (fields | kept)[name] for name in (*model.fields, *model.populations)}
+    return {name: (fields | kept)[name] for name in (*model.fields, *populations_of(model))}
 
 
 def check_h(config: RunConfig) -> None:
@@ -82,7 +84,7 @@ def traced_start(
     fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
     kept, energies, finite = _solenoidal(model, fields)
     return (
-        {name: (fields | kept)[name] for name in (*model.fields, *model.populations)},
+        {name: (fields | kept)[name] for name in (*model.fields, *populations_of(model))},
         energies,
         finite,
     )
@@ -109,7 +111,7 @@ def fields_from(model: Equation, values: Mapping[str, Any]) -> Fields:
         return UserError(f"state_from: {text}")
 
     shapes = model.initial_shapes
-    if model.parts or model.populations:
+    if isinstance(model, Composite):
         raise refused(
             "this model has particles or several kinds of matter; it starts from its initial condition"
         )
@@ -162,7 +164,7 @@ def begin(
     if system.sheared is not None:
         memory = replace(memory, lost=jnp.float64(0))
     fields = {name: start[name] for name in model.fields}
-    particles = {name: start[name] for name in model.populations}
+    particles = {name: start[name] for name in populations_of(model)}
     several = isinstance(integrator, Multistep)
     history = integrator.begin(Evolved(fields)) if several else {}
     return beginning(fields, memory, history, particles, time)
@@ -194,7 +196,9 @@ def templates(model: Equation) -> dict[str, Any]:
         name: jax.ShapeDtypeStruct((*lead, *model.transforms[name].layout.shape), kind)
         for name, lead in model.shapes.items()
     }
-    return fields | {name: population.template for name, population in model.populations.items()}
+    return fields | {
+        name: population.template for name, population in populations_of(model).items()
+    }
 
 
 def state_shardings(model: Equation, populations: Populations, state: State) -> State:

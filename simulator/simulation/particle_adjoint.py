@@ -24,6 +24,7 @@ from simulator.physics.models import State, StateMemory
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.particle_component import RECORDS, accelerated
+from simulator.physics.models.split_equation import background_of
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
 from simulator.physics.particles.population import Sets, particle_shardings
@@ -233,9 +234,15 @@ def check_model(simulation: Simulation, dt: float | None) -> None:
         )
 
 
+def composite_of(simulation: Simulation) -> Composite:
+    """The model of a simulation of particles."""
+    assert isinstance(simulation.model, Composite)
+    return simulation.model
+
+
 def check_variable(simulation: Simulation, key: str, value: Any) -> None:
     """Raises UserError if `key` is no variable of a simulation of particles."""
-    known = simulation.model.populations
+    known = composite_of(simulation).populations
     if key == PARTICLES:
         for name, records in value.items():
             if name not in known or not records.keys() <= set(RECORDS):
@@ -254,7 +261,7 @@ def check_variable(simulation: Simulation, key: str, value: Any) -> None:
 def places(simulation: Simulation) -> State:
     """The state at the start with the particles at rest on their lattice or glass, from which the
     start displaces them: a gradient by the start begins with it."""
-    parts = simulation.model.parts.items()
+    parts = composite_of(simulation).parts.items()
     return replace(
         simulation.state, particles={n: undisturbed(cast(Any, part), 1.0) for n, part in parts}
     )
@@ -263,7 +270,7 @@ def places(simulation: Simulation) -> State:
 def _displaced(simulation: Simulation, variables: Mapping[str, Any], places: Sets) -> Sets:
     """The particles at the start, on the devices of their `places`. Raises UserError if the start
     cannot vary."""
-    for name, part in simulation.model.parts.items():
+    for name, part in composite_of(simulation).parts.items():
         cast(Any, part).places = places[name]
     keys = ", ".join(key for key in variables if key.startswith(START))
     takes = "numbers of spectra and modes of particles that start from a lattice or glass"
@@ -309,7 +316,7 @@ def states(
         k: v for k, v in variables.items() if k.startswith(COSMOLOGY) or (starts and k != PARTICLES)
     }
     varied = simulation.varied(numbers) if numbers else simulation
-    background = varied.model.background
+    background = composite_of(varied).background
     if dt is not None:
         times = begin.time + dt * jnp.arange(ends[-1] + 1)
     else:
@@ -342,7 +349,7 @@ def _ends_of_steps(simulation: Simulation, background: Background | None, last: 
     assert ends is not None
     if last >= len(ends):
         raise UserError(f"steps: {last} are more than the {len(ends) - 1} of time.steps")
-    usual = simulation.model.background
+    usual = background_of(simulation.model)
     if background is None or not background.traced or usual is None:
         return jnp.asarray(ends)
     return jnp.stack(

@@ -64,7 +64,7 @@ def request_of(config: RunConfig, equation: Equation | None = None) -> Request:
         fft.mesh,
         fft.kernels,
         fft.exchange,
-        name if model.split else None,
+        name if model.numerics.split else None,
     )
 
 

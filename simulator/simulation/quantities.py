@@ -2,17 +2,17 @@
 on the grid."""
 
 from collections.abc import Callable, Mapping
-from typing import cast
 
 import jax
 import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
-from simulator.measure.budget import imbalance, powers
 from simulator.physics.models import Equation, State, outputs
 from simulator.physics.models.composite import Composite
 from simulator.physics.models.memory import LOST, RESIDUAL
+from simulator.physics.models.navier_stokes import NavierStokes
+from simulator.physics.models.observables.budget import imbalance, powers
 from simulator.physics.models.observables.scalars import scalar_injections
 from simulator.physics.models.observables.terms import term_columns
 from simulator.physics.models.tendency import linear_rates, linearized, tendency, with_arrays
@@ -45,7 +45,8 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
     else:
         row = outputs.diagnostics(model, contents, time)
     rate = row.pop("rate")
-    row |= scalar_injections(model, fields, {**forces, **rates})
+    if isinstance(model, NavierStokes):
+        row |= scalar_injections(model, fields, {**forces, **rates})
     if gained:
         row["injection"] = added
     if len(gained) > 1:
@@ -102,10 +103,8 @@ def motion(system: System, state: State) -> Callable[[str, ParticleSet], Motion]
     swarm = system.swarm
     change = velocity_rate(system, state) if swarm.kinds else None
     pull = None
-    if model.populations:
-        pull = cast(Composite, model).particle_acceleration(
-            outputs.contents(model, state), state.time
-        )
+    if isinstance(model, Composite):
+        pull = model.particle_acceleration(outputs.contents(model, state), state.time)
 
     def of(name: str, particles: ParticleSet) -> Motion:
         if change is not None and name in swarm.kinds:

@@ -15,6 +15,8 @@ from simulator.config import RunConfig
 from simulator.measure.python_series import PhysicalFields
 from simulator.physics.forcing import Forcings
 from simulator.physics.models import MODELS, Equation, Fields, State, outputs
+from simulator.physics.models.closures import varied_arrays
+from simulator.physics.models.split_equation import background_of, populations_of
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
@@ -81,8 +83,8 @@ class Simulation:
         Raises UserError for a key that does not exist or is no number of `model`, `forcing`,
         `initial` or `time`, and for arrays of other names or shapes."""
         other = Simulation.__new__(Simulation)
-        equation = self.model.settings if MODELS[self.config.model.kind].open else None
-        other.config = with_values(self.config, values, equation, self.model.varied_arrays)
+        equation = self.model.settings if MODELS[self.config.model.kind].numerics.open else None
+        other.config = with_values(self.config, values, equation, varied_arrays(self.model))
         other.report = self.report
         other.cluster = self.cluster
         other.inputs = self.inputs
@@ -98,15 +100,10 @@ class Simulation:
         self.placement = placement
         self.grid = placement.grid
         self.model: Equation = make_model(self.config, placement, self.inputs)
+        background = background_of(self.model)
         self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
-        if (
-            time.steps is not None
-            and self.model.background is not None
-            and not self.model.background.traced
-        ):
-            ends = self.model.background.ends(
-                self.first_time, time.stop, time.steps, time.spacing or "growth"
-            )
+        if time.steps is not None and background is not None and not background.traced:
+            ends = background.ends(self.first_time, time.stop, time.steps, time.spacing or "growth")
             self.time_step = self.time_step._replace(ends=ends)
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
@@ -179,7 +176,7 @@ class Simulation:
     def populations(self) -> Populations:
         """All particles, by name: particles that are matter of the model, and particles that move
         with the fluid."""
-        return {**self.model.populations, **self.swarm.populations}
+        return {**populations_of(self.model), **self.swarm.populations}
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""

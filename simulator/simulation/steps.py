@@ -15,11 +15,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from simulator.measure.budget import residual
+from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, SplitEquation, State, outputs
 from simulator.physics.models.composite import Composite
-from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.budget import Balance
+from simulator.physics.models.navier_stokes import NavierStokes
+from simulator.physics.models.observables.budget import Balance, residual
+from simulator.physics.models.split_equation import populations_of
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep, Past
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
@@ -79,12 +80,20 @@ def explicit_step(
         return other(u, t)[0]
 
     u = system.unknowns(begin)
-    balance = first_balance(system, begin)
+    balance = None
+    if begin.memory.residual is not None:
+        balance = system.balance(begin.fields, begin.time, begin.memory)
     a, maxima = first(u, begin.time)
-    end = choose(begin, system.rate(begin, maxima))
-    end = end._replace(dt=dt_after(balance, end.dt))
+    rate = maxima["rate"]
+    if system.swarm.kinds:
+        rate = system.swarm.rate(rate, begin.particles, begin.memory.particles)
+    end = choose(begin, rate)
+    if balance is not None:
+        # dt is known only after the budget: otherwise XLA would keep the initial fields until the
+        # end of the step.
+        end = end._replace(dt=end.dt + 0 * balance.energy.astype(end.dt.dtype))
     L = system.linear(begin, end.dt)
-    N = system.on_path(begin, L, explicit)
+    N = explicit if system.sheared is None else system.on_path(begin, L, explicit)
     new = end.of(begin)
     if isinstance(integrator, Multistep):
         past = Past({name: Evolved(tree) for name, tree in begin.history.items()}, begin.dt)
@@ -93,41 +102,30 @@ def explicit_step(
     else:
         u = integrator.step(u, begin.time, end.dt, a, N, L)
     new = with_fields(system.model, begin, new, u)
-    new = with_solenoidal_fields(system, begin, new)
-    new = with_residual(system, balance, begin, new)
-    new = in_next_frame(system, begin, new)
-    new = with_next_force(system, new)
-    return with_moved_particles(system, new, u)
-
-
-def first_balance(system: System, begin: State) -> Balance | None:
-    """The energy budget at the beginning of a step whose budget is asked for."""
-    if begin.memory.residual is None:
-        return None
-    return system.balance(begin.fields, begin.time, begin.memory)
-
-
-def dt_after(balance: Balance | None, dt: Number) -> Number:
-    """dt, which is known only after the budget: otherwise XLA would keep the initial fields until
-    the end of the step."""
-    return dt if balance is None else dt + 0 * balance.energy.astype(dt.dtype)
+    if system.sheared is not None:
+        new = with_solenoidal_fields(system, begin, new)
+    if balance is not None:
+        new = with_residual(system, balance, begin, new)
+    if system.sheared is not None and new.memory.lost is not None:
+        new = in_next_frame(system, begin, new)
+    if system.forcing is not None:
+        new = with_next_force(system.forcing, new)
+    return with_moved_particles(system, new, u) if new.particles else new
 
 
 def with_fields(model: Equation, begin: State, new: State, fields: Fields) -> State:
     """The new state with these fields, distributed as their layouts say; for a guarded model with
     the old ones if no step could be taken."""
-    fields = {name: fields[name] for name in begin.fields}
-    if model.guarded:
-        taken = jnp.isfinite(new.dt)
-        fields = {n: jnp.where(taken, f, begin.fields[n]) for n, f in fields.items()}
-    constrained = {n: model.transforms[n].layout.constrain(f) for n, f in fields.items()}
+    taken = jnp.isfinite(new.dt) if model.numerics.guarded else True
+    constrained = {}
+    for name, old in begin.fields.items():
+        field = fields[name] if taken is True else jnp.where(taken, fields[name], old)
+        constrained[name] = model.transforms[name].layout.constrain(field)
     return replace(new, fields=constrained)
 
 
 def with_solenoidal_fields(system: System, begin: State, new: State) -> State:
     """The new state without the divergence that the error of a step has while shear turns k."""
-    if system.sheared is None:
-        return new
     model = system.model.at(new.time, begin.time)
     projected = {name: model.project(new.fields[name]) for name in model.solenoidal}
     return replace(new, fields={**new.fields, **projected})
@@ -138,11 +136,10 @@ def in_next_frame(system: System, begin: State, new: State) -> State:
     frame is added to what is lost."""
     sheared = system.sheared
     earlier = new.memory.lost
-    if sheared is None or earlier is None:
-        return new
+    assert sheared is not None and earlier is not None
     number = jnp.asarray(sheared.left_behind(new.time) - sheared.left_behind(begin.time))
     fields = sheared.exchanged(new.fields, number)
-    model = cast(IncompressibleFlow, system.model)
+    model = cast(NavierStokes, system.model)
     densities = (
         weight / 2 * (squared(new.fields[name]) - squared(fields[name]))
         for name, weight in model.energy_weights.items()
@@ -154,26 +151,20 @@ def in_next_frame(system: System, begin: State, new: State) -> State:
     return _remembering(replace(new, fields=fields), lost=lost)
 
 
-def with_residual(system: System, before: Balance | None, begin: State, new: State) -> State:
+def with_residual(system: System, before: Balance, begin: State, new: State) -> State:
     """The new state with the residual of the energy budget."""
-    if before is None:
-        return new
     balance = system.balance(new.fields, new.time, new.memory, begin.time)
     return _remembering(new, residual=residual(before, balance, new.dt))
 
 
-def with_next_force(system: System, new: State) -> State:
+def with_next_force(forcing: Forcings, new: State) -> State:
     """The new state with the forcing of the next step."""
-    if system.forcing is None:
-        return new
-    renewed = system.forcing.renewed(new.memory.forcing, new.step, new.dt)
+    renewed = forcing.renewed(new.memory.forcing, new.step, new.dt)
     return _remembering(new, forcing={**new.memory.forcing, **renewed})
 
 
 def with_moved_particles(system: System, new: State, u: Evolved) -> State:
     """The new state with the particles at their new places, each on the device that owns it."""
-    if not new.particles:
-        return new
     layouts = {name: system.model.transforms[name].layout for name in new.fields}
     before = [(f, layouts[name].spec_of(f.ndim)) for name, f in new.fields.items()]
     if new.memory.residual is not None:
@@ -272,6 +263,6 @@ def with_room(model: Equation, begin: State, new: State) -> State:
     for name, moved in particles.items():
         old = begin.particles[name]
         if old is not None:  # else no step was taken, or there always is room
-            either = model.populations[name].either(taken, moved, old)
+            either = populations_of(model)[name].either(taken, moved, old)
             particles[name] = replace(either, needed=moved.needed)
     return replace(chosen, particles=particles)

@@ -2,14 +2,15 @@
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
-from simulator.measure.budget import budget
 from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, Force, State, StateMemory
 from simulator.physics.models.damping import Hyperdiffusion
-from simulator.physics.models.observables.budget import Balance
+from simulator.physics.models.navier_stokes import sheared_frame
+from simulator.physics.models.observables.budget import Balance, budget
 from simulator.physics.models.tendency import (
     exact_waves,
     linear_rates,
@@ -20,7 +21,7 @@ from simulator.physics.models.tendency import (
 )
 from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.coupled import Coupled
-from simulator.physics.stepping.evolved import Evolved, growth
+from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Nonlinear
 from simulator.spectral.arrays import Number, Numbers
 
@@ -35,17 +36,22 @@ class System:
         self.model = model
         self.forcing = forcing
         self.swarm = swarm
-        self.sheared = model.sheared
+        self.sheared = sheared_frame(model)
 
     def unknowns(self, state: State) -> Evolved:
         """u of a state."""
-        return Evolved(state.fields | self.swarm.moving(state.particles))
+        moving = self.swarm.moving(state.particles) if self.swarm.kinds else {}
+        return Evolved(state.fields | moving)
 
     def linear(self, begin: State, dt: Number) -> Evolved:
         """L (1/time); with wavenumbers that depend on time its mean over the step."""
         if self.sheared is not None:
             return self._mean_linear(begin, begin.time, begin.time + dt)
-        diagonal = linear_terms(self.model) | self.swarm.linear(begin.memory.particles)
+        diagonal: dict[str, Any] = linear_terms(self.model)
+        if self.swarm.kinds:
+            diagonal |= self.swarm.linear(begin.memory.particles)
+        if not self.model.integrated:
+            return Evolved(diagonal)
         waves = exact_waves(self.model, begin.fields)
         return Evolved(diagonal) if waves is None else Coupled(diagonal, waves)
 
@@ -64,14 +70,13 @@ class System:
         return reduce(add, parts)
 
     def on_path(self, begin: State, L: Evolved, N: Nonlinear) -> Nonlinear:
-        """N of w = exp(-phi) u, for which L is constant: phi is the integral of the true L less this
-        mean L since the beginning of the step. It is 0 at both ends of the step, where w = u."""
-        if self.sheared is None:
-            return N
+        """N of w = exp(-phi) u in a sheared frame, for which L is constant: phi is the integral of
+        the true L less this mean L since the beginning of the step. It is 0 at both ends of the
+        step, where w = u."""
 
         def along(w: Evolved, t: Number) -> Evolved:
             phi = self._mean_linear(begin, begin.time, t) - L
-            return growth(phi, begin.time - t) * N(growth(phi, t - begin.time) * w, t)
+            return phi.exponential(begin.time - t) * N(phi.exponential(t - begin.time) * w, t)
 
         return along
 
@@ -80,20 +85,24 @@ class System:
     ) -> tuple[Evolved, Numbers]:
         """N(u, t), and the maxima that limit dt, if it is `limited` by u."""
         fields = {name: u[name] for name in begin.fields}
-        accelerations = self.accelerations(fields, time, begin.memory)
-        model = with_arrays(self.model.at(time, begin.time), begin.memory.terms)
-        model = linearized(model, begin.fields)
-        rates, evaluated = tendency(model, fields, time, accelerations, self.swarm.takes, limited)
+        model = self.model
+        if self.sheared is not None:
+            model = model.at(time, begin.time)
+        if begin.memory.terms:
+            model = with_arrays(model, begin.memory.terms)
+        if model.integrated:
+            model = linearized(model, begin.fields)
+        accelerations = None
+        if self.forcing is not None:
+            accelerations = self.forcing.acceleration(fields, time, begin.memory.forcing)
+        keep = self.swarm.takes if self.swarm.kinds else ()
+        rates, evaluated = tendency(model, fields, time, accelerations, keep, limited)
         if not self.swarm.kinds:
             return Evolved(rates), evaluated.maxima
         change = rates["velocity"] + linear_rates(model, fields)["velocity"]
         at = (begin.particles, begin.memory.particles, time, evaluated.values.get("velocity"))
         moving = self.swarm.rates(fields, change, u, *at)
         return Evolved(rates | moving), evaluated.maxima
-
-    def rate(self, begin: State, maxima: Numbers) -> Number:
-        """The largest rate (1/time) that the step from `begin` has to resolve."""
-        return self.swarm.rate(maxima["rate"], begin.particles, begin.memory.particles)
 
     def force(self, memory: StateMemory) -> Force | None:
         """The acceleration by the forcing as a function of fields and time; None without one."""

@@ -12,8 +12,8 @@ from storage_support import save
 from simulator import Simulation, differentiate, load_config
 from simulator.archive.stored_state import datasets, load_state
 from simulator.errors import UserError
-from simulator.measure.budget import imbalance
 from simulator.physics.models import outputs
+from simulator.physics.models.observables.budget import imbalance
 from simulator.simulation.advance import Until
 from simulator.spectral.operators import curl, inverse_curl
 

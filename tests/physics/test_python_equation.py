@@ -159,8 +159,8 @@ REFUSED = [
     ),
     (
         "    def linear",
-        "    planer = False\n\n    def linear",
-        "own.py:11: Burgers: planer is no part of an equation",
+        "    budgets = None\n\n    def linear",
+        "own.py:11: Burgers: budgets is no part of an equation",
     ),
 ]
 

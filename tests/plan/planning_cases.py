@@ -33,7 +33,8 @@ def shipped() -> dict[str, Path]:
 def integrators(kind: str) -> list[str]:
     """The integrators of a model of fields alone: steps of linear growth take only particles."""
     model = MODELS[kind]
-    named = model.integrators or [n for n, c in INTEGRATORS.items() if c.split == model.split]
+    split = model.numerics.split
+    named = model.numerics.integrators or [n for n, c in INTEGRATORS.items() if c.split == split]
     return [n for n in named if not INTEGRATORS[n].growing]
 
 

@@ -9,8 +9,8 @@ from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose
 
 from simulator import Simulation
-from simulator.measure.budget import imbalance
 from simulator.physics.models import State, outputs
+from simulator.physics.models.observables.budget import imbalance
 
 LAYERS = {"x": (1, 16, 12), "z": (16, 12, 1)}
 SLOW = [pytest.mark.spmd, pytest.mark.slow]

@@ -10,6 +10,7 @@ from jax.core import Tracer
 
 from simulator.errors import UserError
 from simulator.physics.models import Equation, Fields
+from simulator.physics.models.composite import Composite
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
@@ -75,7 +76,7 @@ def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, 
     """The evolved fields of a model, and the particles of a composite, at the start: the model
     derives them from the fields of the initial condition; fields that the condition does not set
     are zero."""
-    if model.parts and not initial.composite:
+    if isinstance(model, Composite) and not initial.composite:
         example = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
         kind = initial.settings.kind
         raise UserError(

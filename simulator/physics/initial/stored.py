@@ -9,8 +9,10 @@ import numpy as np
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Initial, StartFiles
 from simulator.physics.models import Equation
+from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.split_equation import SplitEquation, background_of
 from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
@@ -43,7 +45,8 @@ class SnapshotStart(Initial):
         if not self.keeps_time:
             return 0.0
         time, config = files.clock(str(self.settings.path))
-        ours = model.background.settings if model.background else None
+        background = background_of(model)
+        ours = background.settings if background else None
         theirs = (config.get("model") or {}).get("cosmology")
         if ours != (theirs and CosmologySettings.model_validate(theirs)):
             raise UserError(
@@ -52,7 +55,9 @@ class SnapshotStart(Initial):
         return time
 
     def build(self, model: Equation, files: StartFiles) -> Any:
-        particles = {name: self.place(model.parts[name], files) for name in model.populations}
+        particles: dict[str, Any] = {}
+        if isinstance(model, Composite):
+            particles = {n: self.place(model.parts[n], files) for n in model.populations}
         if not model.fields:
             return particles
         path = str(self.settings.path)
@@ -68,7 +73,8 @@ class SnapshotStart(Initial):
                 f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box"
             )
         check_frame(path, theirs, files.clock(path), transform)
-        check_convention(path, files.clock(path), model.unit_system, model.background)
+        units = model.unit_system if isinstance(model, SplitEquation) else ""
+        check_convention(path, files.clock(path), units, background_of(model))
         for wanted in (model.shapes, model.initial_shapes):
             names = [name for name, lead in wanted.items() if stored.components.get(name) == lead]
             if len(names) >= len(model.fields):

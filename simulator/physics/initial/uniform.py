@@ -11,6 +11,7 @@ from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
+from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
@@ -106,7 +107,7 @@ class JeansWave(Initial):
     def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         transform = model.transform
-        if model.jeans_frequency_squared is None:
+        if not isinstance(model, SelfGravity):
             raise UserError(
                 "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
             )

@@ -12,6 +12,7 @@ from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models import Equation
 from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Points, Positive, Real, Settings
 from simulator.spectral.grid import AXES
@@ -41,7 +42,7 @@ class ZeldovichWave(Initial):
     Settings = ZeldovichWaveSettings
 
     def build(self, model: Equation, files: StartFiles) -> Fields:
-        if "momentum" not in model.fields:
+        if not isinstance(model, SelfGravitatingGas):
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s = self.settings
         transform = model.transform

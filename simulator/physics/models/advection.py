@@ -5,16 +5,18 @@ errors. A form states the further fields whose values it needs, its products at 
 force that it computes from the coefficients of the products."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
 from simulator.physics.models.fields import Fields
 from simulator.spectral import Grid, Layout
-from simulator.spectral.arrays import PointValues, SpectralVector
+from simulator.spectral.arrays import PointValues, SpectralScalar, SpectralVector
 from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
 
 
+@cache
 def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
     """The components of a stress but the last diagonal one, which is zero: xx, yy, xy, xz, yz; in a
     plane xx, xy."""
@@ -27,8 +29,11 @@ def stress_without_trace(u: Float[Array, "d *point"]) -> Float[Array, "pair *poi
     u_y."""
     parts = jnp.unstack(u)
     last = parts[-1] * parts[-1]
-    products = [(i == j, parts[i] * parts[j]) for i, j in stress_pairs(len(parts))]
-    return jnp.stack([product - last if diagonal else product for diagonal, product in products])
+    products = []
+    for i, j in stress_pairs(len(parts)):
+        product = parts[i] * parts[j]
+        products.append(product - last if i == j else product)
+    return jnp.stack(products)
 
 
 def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]) -> SpectralVector:
@@ -38,8 +43,11 @@ def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]
     parts = dict(zip(stress_pairs(len(k)), jnp.unstack(stress), strict=True))
     rows = []
     for i in range(len(k)):
-        row = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))
-        rows.append(sum(q * part for q, part in row if part is not None))
+        row: SpectralScalar | float = 0.0
+        for j, q in enumerate(k):
+            if (part := parts.get((min(i, j), max(i, j)))) is not None:
+                row = row + q * part
+        rows.append(row)
     return 1j * jnp.stack(rows)
 
 

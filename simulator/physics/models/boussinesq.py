@@ -17,7 +17,6 @@ from simulator.errors import UserError
 from simulator.physics.models.equation import Field
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.flow_settings import TURNED, FlowSettings
-from simulator.physics.models.kinds import StratifiedFlow
 from simulator.physics.models.linear_waves import BuoyancyWaves, Waves, equally_damped
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
@@ -60,7 +59,7 @@ class BoussinesqSettings(FlowSettings):
         return self
 
 
-class Boussinesq(NavierStokes, StratifiedFlow):
+class Boussinesq(NavierStokes):
     """Navier-Stokes, with the buoyancy as a scalar whose mean gradient is N^2 e, and its force."""
 
     Settings = BoussinesqSettings
@@ -78,6 +77,7 @@ class Boussinesq(NavierStokes, StratifiedFlow):
     )
 
     diffusivity: float
+    stratification: float
     transported: Sequence[TransportedScalar]
 
     def __init__(self, settings: BoussinesqSettings, transform: Transform):

@@ -6,10 +6,10 @@ A new closure is a class here, or in a file of its own, a line in `CLOSURES` and
 
 import io
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,8 @@ from simulator.physics.models.advection import (
     stress_without_trace,
 )
 from simulator.physics.models.damping import absent
-from simulator.physics.models.fields import Fields, FieldSpec
-from simulator.physics.models.passive_scalars import TransportedScalar, whole_gradient
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.passive_scalars import whole_gradient
 from simulator.physics.user_function import UserFiles, UserFunction, traced_values
 from simulator.settings import InputPath, Positive, PythonFile, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Points, Transform
@@ -50,18 +50,15 @@ from simulator.spectral.operators import (
 )
 from simulator.spectral.transform import Tree
 
-
-class ClosedFlow(Protocol):
-    """A flow that has a closure."""
-
-    transform: Transform
-    fields: Mapping[str, FieldSpec]
-    transported: Sequence[TransportedScalar]
-    closure: Any
-    varied_arrays: Mapping[str, Any]
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
+    from simulator.physics.models.navier_stokes import NavierStokes
 
 
-class Closure:
+Flow = TypeVar("Flow", bound="Equation")
+
+
+class Closure(Generic[Flow]):
     """The force -div tau of the subgrid stress tau_ij = <u_i u_j> - <u_i> <u_j> on a filtered
     velocity, up to a gradient, and -div q of the subgrid flux q = <u theta> - <u> <theta> of a
     transported scalar (Pope, Turbulent Flows, section 13.2).
@@ -92,34 +89,34 @@ class Closure:
         vars(other).update(numbers)
         return other
 
-    def inputs(self, model: ClosedFlow, fields: Fields) -> Fields:
+    def inputs(self, model: Flow, fields: Fields) -> Fields:
         """Coefficients of the further fields whose values `products` needs."""
         return {}
 
-    def products(self, model: ClosedFlow, values: PointValues) -> PointValues:
+    def products(self, model: Flow, values: PointValues) -> PointValues:
         """Products at a point, each added to that of the flow with the same name: `stress`, the
         flux of a scalar by the scalar's name, and `emf` of a magnetic field."""
         return {}
 
-    def rate(self, model: ClosedFlow, values: PointValues) -> PhysicalScalar | float:
+    def rate(self, model: Flow, values: PointValues) -> PhysicalScalar | float:
         """The closure's part in the rate (1/time) at a point that limits dt."""
         return 0.0
 
-    def modal_rates(self, model: ClosedFlow, fields: Fields) -> Fields:
+    def modal_rates(self, model: Flow, fields: Fields) -> Fields:
         """Rates of fields that are not made of products at points."""
         return {}
 
-    def fastest_damping(self, model: ClosedFlow, fields: Fields) -> Number | float:
+    def fastest_damping(self, model: Flow, fields: Fields) -> Number | float:
         """The part of `modal_rates` in the rate (1/time) that limits dt."""
         return 0.0
 
-    def tendencies(self, model: ClosedFlow, fields: Fields) -> Fields:
+    def tendencies(self, model: Flow, fields: Fields) -> Fields:
         """The closure's part in the tendency of each field; in that of the velocity before the
         projection."""
         return self.modal_rates(model, fields)
 
 
-class StressClosure(Closure):
+class StressClosure(Closure["NavierStokes"]):
     """A closure that states `stress` and `flux`, pointwise functions of the values of
     `stress_inputs`, and for magnetohydrodynamics `electromotive_force`."""
 
@@ -143,7 +140,7 @@ class StressClosure(Closure):
         """<u x b> - <u> x <b> at a point; `values` hold `current` = curl b, too."""
         raise TypeError(f"{type(self).__name__} does not define electromotive_force")
 
-    def inputs(self, model: ClosedFlow, fields: Fields) -> Fields:
+    def inputs(self, model: "NavierStokes", fields: Fields) -> Fields:
         layout = self.transform.layout
         inputs = self.stress_inputs(layout, fields["velocity"])
         for scalar in model.transported:
@@ -153,7 +150,7 @@ class StressClosure(Closure):
             inputs["current"] = curl(layout, fields["magnetic"])
         return inputs
 
-    def products(self, model: ClosedFlow, values: PointValues) -> PointValues:
+    def products(self, model: "NavierStokes", values: PointValues) -> PointValues:
         products = {"stress": self.stress(values)}
         for scalar in model.transported:
             full = values[f"gradient/{scalar.name}"]
@@ -162,7 +159,7 @@ class StressClosure(Closure):
             products["emf"] = self.electromotive_force(values)
         return products
 
-    def tendencies(self, model: ClosedFlow, fields: Fields) -> Fields:
+    def tendencies(self, model: "NavierStokes", fields: Fields) -> Fields:
         layout = self.transform.layout
         scalars = {scalar.name: fields[scalar.name] for scalar in model.transported}
 
@@ -254,7 +251,7 @@ class Smagorinsky(StressClosure):
     def electromotive_force(self, values: PointValues) -> PhysicalVector:
         return -self._resistivity(values["current"]) * values["current"]
 
-    def rate(self, model: ClosedFlow, values: PointValues) -> PhysicalScalar:
+    def rate(self, model: "NavierStokes", values: PointValues) -> PhysicalScalar:
         """Changes of the strain are damped by up to twice the eddy viscosity, because the eddy
         viscosity grows with the strain; likewise changes of the current. The diffusivity of scalars
         does not depend on the scalars."""
@@ -341,7 +338,7 @@ class SpectralSettings(Settings):
     (Lesieur and Metais)."""
 
 
-class Spectral(Closure):
+class Spectral(Closure["NavierStokes"]):
     """-nu_t(k) k^2 u with nu_t = 0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c).
 
     k_c is the radius of the sphere of kept modes and E(k_c) the energy spectrum in the last shell
@@ -368,7 +365,7 @@ class Spectral(Closure):
         energy = layout.sum(jnp.where(last, 0.5 * squared(velocity), 0)) / layout.shell_width
         return 0.441 * self.settings.kolmogorov_constant**-1.5 * root(energy / self._cut)
 
-    def modal_rates(self, model: ClosedFlow, fields: Fields) -> Fields:
+    def modal_rates(self, model: "NavierStokes", fields: Fields) -> Fields:
         velocity = fields["velocity"]
         layout = self.transform.layout
         k2 = layout.k_squared()
@@ -379,7 +376,7 @@ class Spectral(Closure):
         scalars = {s.name: -of_scalars * fields[s.name] for s in model.transported}
         return {**scalars, "velocity": -damping * velocity}
 
-    def fastest_damping(self, model: ClosedFlow, fields: Fields) -> Number:
+    def fastest_damping(self, model: "NavierStokes", fields: Fields) -> Number:
         most = 1 + 34.5 * math.exp(-3.03)
         factor = jnp.maximum(1.0, 1 / self._prandtl) if model.transported else 1.0
         scale = self._scale(fields["velocity"])
@@ -566,10 +563,8 @@ def check_closed(subgrid: SubgridSettings | None, fields: Collection[str]) -> No
             raise wrong("subgrid.resistive_coefficient", problem)
 
 
-def close(model: ClosedFlow, subgrid: "SubgridSettings", files: UserFiles) -> None:
-    """Gives a flow the closure that the settings describe. Raises UserError for unsuitable
-    settings."""
-    closure = CLOSURES[subgrid.kind](subgrid, model.transform, files)
-    model.closure = closure
-    if closure.arrays:
-        model.varied_arrays = {"model.subgrid.arrays": closure.arrays}
+def varied_arrays(model: "Equation") -> Mapping[str, Tree]:
+    """Trees of arrays of the closure by which a run can be differentiated, by their keys in the
+    configuration."""
+    arrays = {} if model.closure is None else model.closure.arrays
+    return {"model.subgrid.arrays": arrays} if arrays else {}

@@ -7,6 +7,7 @@ however it represents its own fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import jax
@@ -21,7 +22,6 @@ from simulator.physics.models.fields import (
     FieldSpec,
     MatterFields,
 )
-from simulator.physics.models.kinds import Potential
 from simulator.physics.models.limits import advection_rate
 from simulator.physics.models.outputs import (
     derived_fields,
@@ -77,6 +77,22 @@ class Gravity:
 
 Work = jax.Array | None
 """An intermediate result for `kick`: the values of a wave function, or accelerations."""
+
+
+@dataclass(frozen=True)
+class Potential:
+    """The potential of all matter at one moment."""
+
+    transform: Transform  # The transform of real fields with all their modes.
+    # Phi, without mean; in an expanding background the scale factor times Phi.
+    modes: SpectralScalar
+    # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
+    fall: Number
+
+    @cached_property
+    def values(self) -> PhysicalScalar:
+        """Phi (length^2/time^2) on the grid."""
+        return self.transform.inverse(self.modes)
 
 
 class Component:

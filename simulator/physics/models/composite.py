@@ -2,9 +2,9 @@
 kind."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from simulator.physics.models.component import (
     GasComponent,
     GasComponentSettings,
     Gravity,
+    Potential,
     WaveComponent,
     WaveComponentSettings,
 )
@@ -26,14 +27,17 @@ from simulator.physics.models.cosmology import (
     CosmologySettings,
     UnitsName,
     check_units,
+    mean_density,
 )
+from simulator.physics.models.equation import Equation, Numerics
 from simulator.physics.models.fields import MatterFields, check_arrangement
-from simulator.physics.models.kinds import Matter, Mixture, Potential
 from simulator.physics.models.observables.matter import EXPECTED, AllMatter, continued, total
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.models.variables import Variables
 from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Settings, check_names_differ, wrong
 from simulator.spectral import Transform
@@ -89,7 +93,24 @@ class CompositeSettings(Settings):
         return self
 
 
-class Composite(Mixture):
+class Matter(NamedTuple):
+    """All matter at one moment."""
+
+    values: dict[str, PhysicalScalar]  # The density of every component on the grid.
+    # Intermediate results of the densities that the components' kicks can use.
+    works: dict[str, Any]
+    modes: SpectralScalar  # The density that attracts.
+    potential: Potential
+
+
+class MatterVariables(Variables["Composite"]):
+    def evolved(self, model: "Composite", fields: MatterFields, names: Collection[str]) -> Any:
+        """The fields and particle sets of an initial condition, as they are: the linear terms of
+        matter let no mode grow."""
+        return fields
+
+
+class Composite(SplitEquation):
     """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
 
     A step is split: in a kick the velocities change in the potential of all matter, which is solved
@@ -99,14 +120,18 @@ class Composite(Mixture):
     name of their component."""
 
     Settings = CompositeSettings
-    integrators = ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm")
-    """Integrators of second order: higher orders step back in time, which a viscous gas does not
-    allow."""
-    dealias = ("two_thirds",)
-    planar = False
-    guarded = True
-    decays = True
-    pictured = ("speed", "density")
+    settings: CompositeSettings
+    # Integrators of second order: higher orders step back in time, which a viscous gas does not
+    # allow.
+    numerics = Numerics(
+        ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm"),
+        ("two_thirds",),
+        planar=False,
+        decays=True,
+        split=True,
+        guarded=True,
+    )
+    variables = MatterVariables()
     has = (AllMatter(),)
 
     def __init__(
@@ -117,16 +142,14 @@ class Composite(Mixture):
             check_arrangement(part.transform, real, "the components")
         super().__init__(settings, real)
         self.fields = {}
-        self.transforms = {}
+        self._transforms: dict[str, Transform] = {}
         for name, part in parts.items():
-            for spec in part.fields:
-                own = spec.of_component(name)
-                self.fields[own.name] = own
-                self.transforms[own.name] = part.transform
-        self.shapes = {name: spec.shape for name, spec in self.fields.items()}
-        self.initial_shapes = self.shapes
+            for field in part.fields:
+                spec = field.of_component(name)
+                self.fields[spec.name] = spec
+                self._transforms[spec.name] = part.transform
         self.unit_system = settings.units
-        self.parts = dict(parts)
+        self.parts: Mapping[str, Any] = parts
         particles = {name: part.population for name, part in parts.items()}
         self.populations = {
             n: population for n, population in particles.items() if population is not None
@@ -135,17 +158,9 @@ class Composite(Mixture):
         self.background = Background(settings.cosmology) if settings.cosmology else None
         self.gravity = settings.gravitational_constant
 
-    @classmethod
-    def misfit(cls, settings: CompositeSettings, integrator: type[Integrator]) -> str | None:
-        others = [c.kind for c in settings.components if c.kind != "particles"]
-        if integrator.growing and (settings.cosmology is None or others):
-            why = (
-                "an expanding box, model.background"
-                if settings.cosmology is None
-                else f"no {others[0]}"
-            )
-            return f"takes steps of linear growth: it needs particles and {why}; kick_drift_kick takes every matter"
-        return None
+    @property
+    def transforms(self) -> Mapping[str, Transform]:
+        return self._transforms
 
     @classmethod
     def create(
@@ -346,6 +361,34 @@ class Composite(Mixture):
             energy = diagnostics(self, fields, time)["energy"].astype(jnp.float64)
             memory[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
         return memory
+
+
+def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
+    """Lines about matter that is not that of its expanding background, from a row of diagnostics:
+    if the mean density differs, or if velocities of particles are below half or above twice those
+    of linear growth, K / |W| = (dD/d tau)^2 / (D d^2 D/d tau^2)."""
+    if not isinstance(model, SchrodingerPoisson | Composite):
+        return []
+    if model.background is None or not model.gravity:
+        return []
+    lines = []
+    wanted = mean_density(model.background.settings, model.gravity)
+    ratio = row["mass"] / model.transform.grid.volume / wanted
+    if abs(ratio - 1) > 1e-3:
+        means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
+        lines.append(f"{means}; structure then does not grow as in this background")
+    kinetic = row["kinetic_energy"]
+    potential = -row["potential_energy"]
+    a = model.background.scale_factor_at(row["time"])
+    # A lattice has no potential, and particles at rest have no wrong velocities.
+    depth = model.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
+    if model.populations and kinetic > 0 and potential > 1e-10 * depth:
+        now = model.background.grown(a)
+        speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
+        if not 0.5 < speed < 2:
+            means = f"velocities are {speed:.3g} times those of growing structure at a = {a:.3g}"
+            lines.append(f"{means}; a file may have others than those that its format defines")
+    return lines
 
 
 def _beside(fields: MatterFields) -> dict[str, Any]:

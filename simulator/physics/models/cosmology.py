@@ -6,16 +6,15 @@ expansion, with gravity multiplied by a. The scale factor obeys da/d tau = a^3 H
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.errors import shown
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
@@ -152,108 +151,12 @@ def mean_density(settings: CosmologySettings, gravity: float) -> float:
     return 3 * settings.hubble**2 * settings.matter / (8 * math.pi * gravity)
 
 
-def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
-    """h, H0 in 100 km/s/Mpc, by the keys of a resolved configuration that state it: of an expanding
-    box in kpc that of H0, which units of Mpc/h do not contain, and the key `h` of starts and
-    outputs."""
-    model = configuration.get("model") or {}
-    initial = configuration.get("initial") or {}
-    blocks = {"initial": initial}
-    blocks |= {f"initial.components.{n}": s for n, s in (initial.get("components") or {}).items()}
-    blocks |= {f"output.{n}": block for n, block in (configuration.get("output") or {}).items()}
-    stated = {
-        f"{key}.h": block["h"]
-        for key, block in blocks.items()
-        if isinstance(block, Mapping) and isinstance(block.get("h"), float)
-    }
-    unit = UNITS.get(model.get("units", ""))
-    if unit is not None and not unit.per_h and model.get("cosmology"):
-        hubble = CosmologySettings.model_validate(model["cosmology"]).hubble
-        return {"model.background.hubble": hubble / unit.hubble, **stated}
-    return stated
-
-
 def expansion(s: CosmologySettings, a: Reals) -> Any:
     """(H / H0)^2 at scale factors a, numbers or arrays."""
     dark = 1 - s.matter - s.radiation - s.curvature
     w = s.dark_energy
     dark = dark * a ** (-3 * (1 + w.w0 + w.wa)) * math.e ** (-3 * w.wa * (1 - a))
     return s.matter / a**3 + s.radiation / a**4 + s.curvature / a**2 + dark
-
-
-def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
-    """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and
-    {redshift: Z}, or lists of such moments, in `time.stop` and `every` as simulation times.
-    `expands`: whether the model can."""
-    model = data["model"]
-    if expands and "background" in model:
-        if "cosmology" in model:
-            raise wrong("model.background", "is the same as model.cosmology; keep one of them")
-        model = {**model, "cosmology": model["background"]}
-        data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
-
-    @cache
-    def background() -> Background | None:
-        with suppress(ValidationError):  # the model's own settings say what is wrong
-            return Background(CosmologySettings.model_validate(model.get("cosmology") or {}))
-        return None
-
-    time = data.get("time")
-    if (
-        isinstance(time, Mapping)
-        and time.get("steps") is not None
-        and not (expands and model.get("cosmology"))
-    ):
-        raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
-
-    def converted(key: str, value: object) -> Any:
-        if (
-            not isinstance(value, dict)
-            or len(value) != 1
-            or not value.keys() <= {"scale_factor", "redshift"}
-        ):
-            return value
-        if not expands or model.get("cosmology") is None:
-            raise wrong(
-                key, f"{next(iter(value))} needs an expanding box, model.background; give a time"
-            )
-        ((name, moment),) = value.items()
-        if isinstance(moment, list | tuple):
-            times = {_time_of(background(), key, name, one) for one in moment}
-            return [t for t in sorted(times) if t > 0]
-        return _time_of(background(), key, name, moment)
-
-    def within(path: str, block: object) -> Any:
-        if isinstance(block, list):
-            return [within(f"{path}.{n}", one) for n, one in enumerate(block)]
-        if not isinstance(block, dict):
-            return block
-        return {
-            k: converted(f"{path}.{k}", v) if k in ("stop", "every") else within(f"{path}.{k}", v)
-            for k, v in block.items()
-        }
-
-    return {
-        **data,
-        **{name: within(name, data[name]) for name in ("time", "output") if name in data},
-    }
-
-
-def _time_of(history: "Background | None", key: str, name: str, value: object) -> float:
-    """The simulation time of a scale factor or a redshift, in the block `key`."""
-    if history is None:
-        return 1.0  # any time: the run is refused for its background
-    try:
-        number = evaluate_number(str(value))
-    except ValueError as error:
-        raise wrong(f"{key}.{name}", str(error)) from None
-    a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
-    start = history.settings.start
-    if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
-        raise wrong(
-            key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
-        )
-    return history.time_of(max(a, start))
 
 
 class Growing(NamedTuple):

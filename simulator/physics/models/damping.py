@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -39,20 +39,21 @@ class DragSettings(Settings):
     """The modes with 0 < |k| <= below are damped; the mean flow is not."""
 
 
-class Damping(Protocol):
+@dataclass(frozen=True)
+class Damping:
     """A further diagonal term of L: modes of `field` are damped at `rate` (1/time)."""
 
-    @property
-    def field(self) -> str: ...
+    field: str
 
-    def rate(self, transform: Transform) -> OfModes: ...
+    def rate(self, transform: Transform) -> OfModes:
+        """The rate (1/time) of each mode."""
+        raise TypeError(f"{type(self).__name__} does not define rate")
 
 
 @dataclass(frozen=True)
-class Hyperdiffusion:
+class Hyperdiffusion(Damping):
     """coefficient * k^(2 order)."""
 
-    field: str
     order: int
     coefficient: float | jax.Array
 
@@ -63,10 +64,9 @@ class Hyperdiffusion:
 
 
 @dataclass(frozen=True)
-class Drag:
+class Drag(Damping):
     """A constant rate at large scales; the mean flow keeps its momentum."""
 
-    field: str
     settings: DragSettings
 
     def rate(self, transform: Transform) -> OfModes:

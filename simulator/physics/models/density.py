@@ -13,6 +13,19 @@ from simulator.spectral.arrays import Number, SpectralScalar, SpectralVector, Sp
 from simulator.spectral.grid import AXES
 
 
+class SelfGravity:
+    """Matter in the potential of its own density."""
+
+    def potential(self, density: SpectralScalar) -> SpectralScalar:
+        """Phi (length^2/time^2) of the density."""
+        raise TypeError(f"{type(self).__name__} does not define potential")
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float:
+        """omega^2 (1/time^2) of a small density wave of wavenumber k in homogeneous matter at
+        rest."""
+        raise TypeError(f"{type(self).__name__} does not define jeans_frequency_squared")
+
+
 def center(layout: Layout, density: SpectralScalar) -> list[Number]:
     """x, y and z (length) of the centre of mass in the periodic box: the phase of the density's
     first mode along each axis. If that mode is zero (a homogeneous box), the result is

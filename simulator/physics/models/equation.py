@@ -4,19 +4,17 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache, reduce
-from operator import add
+from functools import cache, cached_property
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Complex
 from pydantic import create_model
 
+from simulator.physics.models.calculus import SpectralCalculus
 from simulator.physics.models.closures import Closure
-from simulator.physics.models.cosmology import Background
 from simulator.physics.models.damping import Damping
 from simulator.physics.models.extension import Extension
 from simulator.physics.models.fields import VECTOR, Fields, FieldSpec
@@ -26,15 +24,12 @@ from simulator.physics.models.linear_waves import Waves
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.moments import FieldMoments
 from simulator.physics.models.observables.observable import Observable
-from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.models.variables import Variables
-from simulator.physics.particles.population import Populations
 from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
 from simulator.spectral import Points, Transform, arrays, operators
-from simulator.spectral.sheared import ShearedFrame
 from simulator.spectral.transform import Tree
 
 MakeTransform = Callable[..., Transform]
@@ -70,7 +65,31 @@ class Field:
         return FieldSpec(self.name, names, self.solenoidal, self.complex, self.units)
 
 
-class Equation:
+@dataclass(frozen=True)
+class Numerics:
+    """The grids and integrators on which an equation can be solved."""
+
+    integrators: Sequence[str] = ()
+    """The integrators that solve the equation, the default first; empty: all of its kind."""
+    dealias: Sequence[str] = ()
+    """The allowed values of `grid.dealias`, the default first; empty: all."""
+    planar: bool = True
+    """Whether the equation can also be solved in two dimensions."""
+    decays: bool = False
+    """Whether no mode grows by the linear term, whatever the parameters are."""
+    split: bool = False
+    """Whether the equation is solved by split steps, as a `SplitEquation`."""
+    waves: Literal["exact", "explicit"] = "exact"
+    """The default of `time.waves`."""
+    waves_about: str | None = None
+    """The vector field about whose mean, the attribute `mean_field`, exact waves run."""
+    open: bool = False
+    """Whether a user's file defines the equation, against which other keys are checked."""
+    guarded: bool = False
+    """Whether the rate is NaN, and fields stay, if a `trouble` of `has` allows no step."""
+
+
+class Equation(SpectralCalculus):
     """du/dt = L u + N(u). `evolved` lists the fields; annotated attributes are parameters:
 
         class Burgers(Equation):
@@ -96,23 +115,8 @@ class Equation:
     has."""
 
     Settings: ClassVar[type[BlockSettings]] = Parameters
-    integrators: ClassVar[tuple[str, ...]] = ()
-    """The integrators that solve the equation, the default first; empty: all of its kind."""
-    dealias: ClassVar[tuple[str, ...]] = ()
-    """The allowed values of `grid.dealias`, the default first; empty: all."""
-    planar: ClassVar[bool] = True
-    """Whether the equation can also be solved in two dimensions."""
-    split: ClassVar[bool] = False
-    """Whether the equation is solved by split steps, as a `SplitEquation`."""
-    decays: ClassVar[bool] = False
-    """Whether no mode grows by the linear term, whatever the parameters are."""
-    guarded: ClassVar[bool] = False
-    """Whether the rate is NaN, and fields stay, if a `trouble` of `has` allows no step."""
-    open: ClassVar[bool] = False
-    """Whether a user's file defines the equation, against which other keys are checked."""
-    pushed: ClassVar[str | None] = None
-    """The input to which a forcing is added; None: it is added to the rates of the fields."""
-
+    numerics: ClassVar[Numerics] = Numerics()
+    """The grids and the integrators on which the equation can be solved."""
     evolved: Sequence[Field | str] = ()
     """The fields: names of real scalars, or `Field`s."""
     has: Sequence[Observable[Any]] = (FieldMoments(),)
@@ -123,69 +127,20 @@ class Equation:
     """The condition on dt."""
     damps: Sequence[Damping] = ()
     """Further diagonal terms of L: hyperviscosity, drag."""
-    closure: Closure | None = None
+    closure: Closure[Any] | None = None
     """The effect of the scales below the grid, in a large-eddy simulation."""
     variables: Variables[Any] = Variables()
     """The fields of an initial condition in terms of the evolved ones."""
     terms: Sequence[Term] = ()
     """Further terms, functions of the fields at a point, of place and time."""
     extension: Extension[Any] = Extension()
-    """How `terms` are added."""
-    receives: Mapping[str, str] = {}
-    """The products to which `terms` add their rates of fields, by field; other rates are products
-    of their own."""
-    transports: Mapping[str, str] = {}
-    """The products to which `terms` add their fluxes of fields, by field."""
-    varied_arrays: Mapping[str, Tree] = {}
-    """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
-    background: Background | None = None
-    """The expanding background; None: a static box."""
-    sheared: ShearedFrame | None = None
-    """The frame of a uniform shear flow, whose wavenumbers turn; None: a box at rest."""
-    unforced: str | None = None
-    """The reason why the equation cannot be forced; None if it can."""
-    transported: Sequence[TransportedScalar] = ()
-    """The scalars that a flow carries along."""
-    parts: Mapping[str, Any] = {}
-    """The components of a composite, by name."""
-    populations: Populations = {}  # noqa: RUF012 - never changed
-    """The particles that are matter of the equation itself."""
-    pictured: Sequence[str] | None = None
-    """The scalars whose mid-planes are stored by default; None: all."""
-    unit_system: str = ""
-    """The system of units, e.g. kpc_km_s_msun."""
-    misfit: Any = None
-    """(settings, integrator) to the reason why it cannot solve the equation, or None."""
-    jeans_frequency_squared: Any = None
-    """(k^2, density) to omega^2 (1/time^2) of a small density wave in homogeneous matter at rest."""
+    """How the equation takes `terms` and forces."""
     wave_frequency: float = 0.0
     """The largest frequency (1/time) of waves in the explicit terms, which dt resolves."""
-    usual_waves: ClassVar[Literal["exact", "explicit"]] = "exact"
-    """The default of `time.waves`."""
     integrated: Sequence[str] = ()
     """The fields whose `waves` the integrator solves exactly."""
-    waves_about: str | None = None
-    """The vector field about whose mean, the attribute `mean_field`, exact waves run."""
-
-    transform: Transform
-    settings: Any
     fields: Mapping[str, FieldSpec]
-    transforms: Mapping[str, Transform]
-    """The transform of each evolved field. All transforms share one arrangement of points."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
-    solenoidal: tuple[str, ...]
-    """Names of the fields that are kept free of divergence."""
-    diffuses: Sequence[str]
-    """The fields that may have a viscosity or diffusivity that depends on the place."""
-    initial_shapes: Mapping[str, tuple[int, ...]]
-    """The fields of an initial condition, with their leading shapes."""
-    accelerated: Mapping[str, tuple[int, ...]]
-    """The fields that a forcing accelerates, with their leading shapes."""
-    density_transform: Transform
-    """The transform of real fields with all modes of the equation."""
-    linear_growth: Growth
-    """The growth of modes by the linear term."""
+    """The specifications of the evolved fields."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -196,26 +151,47 @@ class Equation:
         """The parameters become attributes, by their keys."""
         self.settings = settings
         self.transform = transform
-        self.density_transform = transform
         for name in type(settings).model_fields.keys() - {"kind"}:
             setattr(self, name, getattr(settings, name))
         axes = len(transform.grid.axes)
-        specs = [field.spec(axes) for field in declared(self)]
-        self.fields = {spec.name: spec for spec in specs}
-        self.shapes = {spec.name: spec.shape for spec in specs}
-        self.solenoidal = tuple(spec.name for spec in specs if spec.solenoidal)
-        self.diffuses = tuple(spec.name for spec in specs if not spec.shape)
-        self.transforms = dict.fromkeys(self.fields, transform)
-        self.initial_shapes = self.shapes
-        self.accelerated = self.shapes
-        self.linear_growth = Growth(self)
+        self.fields = {field.name: field.spec(axes) for field in declared(self)}
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
         """The equation of a run; `files` opens files. Raises UserError, beginning with the key, for
         settings that do not fit the grid."""
-        real = not any(field.complex for field in declared(cls))
-        return cls(settings, make(real=real, every=cls.split))
+        return cls(settings, make(real=not any(field.complex for field in declared(cls))))
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a
+        scalar."""
+        return {name: spec.shape for name, spec in self.fields.items()}
+
+    @cached_property
+    def solenoidal(self) -> tuple[str, ...]:
+        """Names of the fields that are kept free of divergence."""
+        return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
+
+    @property
+    def transforms(self) -> Mapping[str, Transform]:
+        """The transform of each evolved field. All transforms share one arrangement of points."""
+        return dict.fromkeys(self.fields, self.transform)
+
+    @property
+    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields of an initial condition, with their leading shapes."""
+        return self.variables.shapes(self)
+
+    @property
+    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields that a forcing accelerates, with their leading shapes."""
+        return self.variables.accelerated(self)
+
+    @cached_property
+    def linear_growth(self) -> Growth:
+        """The growth of modes by the linear term."""
+        return Growth(self)
 
     def linear(self) -> dict[str, arrays.OverModes]:
         """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts
@@ -269,13 +245,7 @@ class Equation:
     def at(self, time: arrays.Number | float, since: arrays.Number | float | None = None) -> Self:
         """The equation with its wavenumbers at a time. They depend on it in a sheared flow, whose
         fields have the frame at the time `since`, by default the same."""
-        if self.sheared is None or self.transform is not self.sheared.transform:
-            return self
-        other = copy(self)
-        other.transform = self.sheared.at(time, since)
-        other.transforms = dict.fromkeys(self.fields, other.transform)
-        other.density_transform = other.transform
-        return other
+        return self
 
     def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
         """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every
@@ -285,70 +255,6 @@ class Equation:
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
         """The energy of each mode, by name; by default half the square of every field."""
         return {name: 0.5 * operators.squared(field) for name, field in fields.items()}
-
-    @property
-    def k(self) -> tuple[arrays.OverModes, ...]:
-        """Wavenumbers (1/length) along the axes of the grid."""
-        return self.transform.grid.seen(self.transform.layout.wavenumbers(self.transform.dtype))
-
-    @property
-    def k_squared(self) -> arrays.OfModes:
-        """|k|^2 (1/length^2)."""
-        return self.transform.layout.k_squared(self.transform.dtype)
-
-    @property
-    def inverse_k_squared(self) -> arrays.OfModes:
-        """1 / |k|^2, and 0 at k = 0."""
-        return self.transform.layout.inverse_k_squared(self.transform.dtype)
-
-    def laplacian(self, field: arrays.SpectralField) -> arrays.SpectralField:
-        """-|k|^2 f."""
-        return -self.k_squared * field
-
-    def inverse_laplacian(self, field: arrays.SpectralField) -> arrays.SpectralField:
-        """-f / |k|^2, and 0 at k = 0."""
-        return -self.inverse_k_squared * field
-
-    def gradient(
-        self, field: Complex[Array, "*component ka kb kc"]
-    ) -> Complex[Array, "... ka kb kc"]:
-        """i k f, with the direction of the derivative as the first axis."""
-        if field.ndim == 3:
-            return operators.gradient(self.transform.layout, field)
-        return jnp.stack([1j * k * field for k in self.k])
-
-    def divergence(self, field: arrays.SpectralVector) -> arrays.SpectralScalar:
-        """i k . v; in a plane a third component of v is ignored, and a missing one is zero."""
-        parts = zip(self.k, jnp.unstack(field), strict=False)
-        return 1j * reduce(add, (k * part for k, part in parts))
-
-    def curl(self, field: Complex[Array, "... ka kb kc"]) -> Complex[Array, "... ka kb kc"]:
-        """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components,
-        the vector (d_y f, -d_x f) of a scalar, or the curl, with three components, of a vector with
-        three components."""
-        if field.ndim > 3 and field.shape[0] > len(self.k):
-            return 1j * operators.cross((*self.k, jnp.zeros((1, 1, 1))), field)
-        return operators.curl(self.transform.layout, field)
-
-    def rotated_gradient(self, field: arrays.SpectralScalar) -> Complex[Array, "2 ka kb kc"]:
-        """The velocity (-d_y f, d_x f) in a plane of the stream function f."""
-        kx, ky = self.k[:2]
-        return jnp.stack([-1j * ky * field, 1j * kx * field])
-
-    def project(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
-        """The solenoidal part of a vector, its mean included. In a plane a third component is left
-        unchanged; a vector of two components in space is projected within their plane."""
-        k = self.k[: len(field)]
-        part = operators.project_with(k, field[: len(k)])
-        return part if len(field) == len(k) else jnp.concatenate([part, field[len(k) :]])
-
-    def fluctuation(self, field: arrays.SpectralField) -> arrays.SpectralField:
-        """The field without its box mean."""
-        return operators.fluctuation(self.transform.layout, field)
-
-    def mean_of(self, a: arrays.SpectralField, b: arrays.SpectralField) -> arrays.Number:
-        """The box mean of the product of two fields, summed over their components."""
-        return self.transform.layout.inner(a, b).sum()
 
 
 _Equation = TypeVar("_Equation", bound=Equation)
@@ -366,8 +272,9 @@ def parameters_of(equation: type[Equation], without: Sequence[str] = ()) -> type
     fields: dict[str, Any] = {}
     base: type[BlockSettings] = Parameters
     for ancestor in equation.__mro__:
-        settings = vars(ancestor).get("Settings", Parameters)
-        if ancestor is Equation or not issubclass(settings, Parameters):
+        settings = vars(ancestor).get("Settings")
+        # The contract itself has no parameters; other classes add theirs to those of their bases.
+        if settings is Parameters or (settings and not issubclass(settings, Parameters)):
             base = settings
             break
         for name, annotation in inspect.get_annotations(ancestor, eval_str=True).items():
@@ -392,9 +299,12 @@ def parameters(model: Equation, fields: Fields) -> dict[str, arrays.Number]:
     """The numbers on which pointwise functions of an equation depend, and over which they must not
     close: parameters that are traced, because a run is differentiated by them or they vary within
     an ensemble, and those that the equation computes from the fields."""
-    values = {name: getattr(model, name, None) for name in type(model.settings).model_fields}
-    traced = {name: value for name, value in values.items() if isinstance(value, Tracer)}
-    return {**traced, **model.parameters(fields)}
+    numbers: dict[str, arrays.Number] = {}
+    for name in type(model.settings).model_fields:
+        value = getattr(model, name, None)
+        if isinstance(value, Tracer):
+            numbers[name] = value
+    return {**numbers, **model.parameters(fields)}
 
 
 def products_at(

@@ -1,32 +1,39 @@
 """The condition on dt of a gas, and whether the grid resolves it."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from simulator.physics.models.density import center_velocity
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.kinds import Gas
 from simulator.physics.models.limits import StepLimit, advection_rate
 from simulator.physics.models.observables.resolution import tail_fraction
 from simulator.spectral import operators
 from simulator.spectral.arrays import Number, OverPoints, PointValues
 
+if TYPE_CHECKING:
+    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 
-class GasLimit(StepLimit[Gas]):
+
+class GasLimit(StepLimit["SelfGravitatingGas"]):
     """A sum: flow and sound cross a cell, viscosity damps the smallest scale, the densest point
     collapses. The last two limit an explicit step so little that their sum with the first is safe.
     NaN if the density is negative somewhere, or if the gas is under-resolved."""
 
     local = "advection"
 
-    def maxima(self, model: Gas, values: PointValues) -> dict[str, OverPoints]:
+    def maxima(self, model: SelfGravitatingGas, values: PointValues) -> dict[str, OverPoints]:
         rho = values["density"]
         advection = advection_rate(model.transform.grid, values["momentum"] / rho)
         return {"advection": advection, "densest": rho, "thinnest": -rho}
 
-    def rate(self, model: Gas, maxima: Mapping[str, Number], fields: Fields) -> Number:
+    def rate(
+        self, model: SelfGravitatingGas, maxima: Mapping[str, Number], fields: Fields
+    ) -> Number:
         grid = model.transform.grid
         viscosity = model.viscosity
         reference = model.reference_density(fields)
@@ -47,7 +54,7 @@ class GasLimit(StepLimit[Gas]):
         return jnp.where(resolved, rate, jnp.nan)
 
 
-def momentum_at_edge(model: Gas, fields: Fields) -> Number:
+def momentum_at_edge(model: SelfGravitatingGas, fields: Fields) -> Number:
     """Tail fraction of the squared momentum in the frame of the centre of mass."""
     layout = model.transform.layout
     density = fields["density"]

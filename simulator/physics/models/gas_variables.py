@@ -1,19 +1,30 @@
 """The variables of a gas: users state density and velocity, the equations density and momentum."""
 
-from collections.abc import Collection
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.physics.models.fields import Fields, products_of
-from simulator.physics.models.kinds import Gas
 from simulator.physics.models.variables import Variables
 from simulator.spectral.arrays import PhysicalVector, PointValues, SpectralVector, holds
 from simulator.spectral.operators import hermitian
 
+if TYPE_CHECKING:
+    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 
-class GasVariables(Variables[Gas]):
+
+class GasVariables(Variables["SelfGravitatingGas"]):
+    def shapes(self, model: SelfGravitatingGas) -> Mapping[str, tuple[int, ...]]:
+        return {"density": (), "velocity": model.shapes["momentum"]}
+
+    def accelerated(self, model: SelfGravitatingGas) -> Mapping[str, tuple[int, ...]]:
+        return {"velocity": model.shapes["momentum"]}
+
     def primitives(self, values: PointValues) -> PointValues:
         return {"density": values["density"], "velocity": values["momentum"] / values["density"]}
 
@@ -29,7 +40,7 @@ class GasVariables(Variables[Gas]):
         evolved = {"momentum": momentum}
         return {**evolved, "density": source} if "density" in rates else evolved
 
-    def velocity(self, model: Gas, fields: Fields) -> SpectralVector:
+    def velocity(self, model: SelfGravitatingGas, fields: Fields) -> SpectralVector:
         """The momentum over the density."""
 
         def quotient(values: PointValues) -> PhysicalVector:
@@ -37,7 +48,7 @@ class GasVariables(Variables[Gas]):
 
         return products_of(model.transform, dict(fields), quotient)
 
-    def evolved(self, model: Gas, fields: Fields, names: Collection[str]) -> Fields:
+    def evolved(self, model: SelfGravitatingGas, fields: Fields, names: Collection[str]) -> Fields:
         """Density and momentum from the density and velocity, or momentum, of an initial condition.
         Without a density, it is the background density everywhere; raises UserError if that is not
         set."""

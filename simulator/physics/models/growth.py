@@ -1,45 +1,41 @@
 """The growth of modes by the linear term of an equation."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.linear_waves import MatrixWaves, Waves
+from simulator.physics.models.linear_waves import MatrixWaves
 from simulator.physics.stepping.coupled import SmallMatrix, fastest_growth
-from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, OverModes, SpectralField
 from simulator.spectral.operators import hermitian
+
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 Largest = float | Literal["traced", "paper"]
 """The largest rate (1/time) of a mode; "traced" if a parameter is traced, "paper" if there are no
 devices to compute on."""
 
 
-class LinearPart(Protocol):
-    """The linear part of an equation."""
-
-    transform: Transform
-    split: ClassVar[bool]
-    decays: ClassVar[bool]
-
-    def linear(self) -> dict[str, OverModes]: ...
-    def waves(self) -> Waves: ...
-
-
 class Growth:
     """The growth of the modes of an equation by its linear term, and the turn of their phases."""
 
-    def __init__(self, model: LinearPart):
+    def __init__(self, model: Equation, limits: bool = True):
+        """`limits`: whether growth limits dt, as it does unless split steps solve the linear term
+        alone."""
         self._model = model
+        self._limits = limits
 
     @cached_property
     def largest(self) -> Largest:
         """The largest Re L (1/time), and at least 0."""
-        return 0.0 if self._model.decays else number_of(self._model, largest_growth)
+        return 0.0 if self._model.numerics.decays else number_of(self._model, largest_growth)
 
     @cached_property
     def _largest_turn(self) -> Largest:
@@ -57,7 +53,7 @@ class Growth:
         """Computes on the devices what depends only on settings; called once on every process, at
         the start."""
         _ = self.largest
-        if self._model.split and not self._model.decays:
+        if not self._limits and not self._model.numerics.decays:
             _ = self._largest_turn
 
     @property
@@ -74,7 +70,7 @@ class Growth:
     @property
     def longest_step(self) -> float | None:
         """The largest dt that resolves the growth; None if no mode grows, or if growth is exact."""
-        if self._model.split or isinstance(self.largest, str) or self.largest == 0:
+        if not self._limits or isinstance(self.largest, str) or self.largest == 0:
             return None
         return 1 / self.largest
 
@@ -99,12 +95,12 @@ class Growth:
         )
 
 
-def largest_turn(model: LinearPart) -> Number:
+def largest_turn(model: Equation) -> Number:
     """The largest |Im L| (1/time) over the modes of the state."""
     return largest_of(model, lambda rate: abs(rate.imag))
 
 
-def largest_growth(model: LinearPart) -> Number:
+def largest_growth(model: Equation) -> Number:
     """The largest growth rate (1/time) by the linear terms, and at least 0; NaN if some are not
     finite."""
     rate = largest_of(model, jnp.real)
@@ -118,7 +114,7 @@ def largest_growth(model: LinearPart) -> Number:
     return jnp.maximum(rate, fastest_growth(SmallMatrix(tuple(entries))))
 
 
-def number_of(model: LinearPart, largest: Callable[[LinearPart], Number]) -> Largest:
+def number_of(model: Equation, largest: Callable[[Equation], Number]) -> Largest:
     """A largest rate as a number."""
     if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
         return "paper"
@@ -129,7 +125,7 @@ def number_of(model: LinearPart, largest: Callable[[LinearPart], Number]) -> Lar
         return "traced"
 
 
-def largest_of(model: LinearPart, size: Callable[[OverModes], jax.Array]) -> Number:
+def largest_of(model: Equation, size: Callable[[OverModes], jax.Array]) -> Number:
     """The maximum over the modes of the state of `size(L)` (1/time), and at least 0; NaN if L is not
     finite, such as -inf, which would remove a mode."""
     layout = model.transform.layout

@@ -1,24 +1,21 @@
 """Conditions on dt: dt = cfl / rate."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.growth import Growth
-from simulator.spectral import Grid, Transform
+from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, PhysicalVector, PointValues
 
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
-class Gridded(Protocol):
-    """An equation on a grid."""
-
-    transform: Transform
-
-
-Model = TypeVar("Model", bound=Gridded)
+Model = TypeVar("Model", bound="Equation")
 
 
 class StepLimit(Generic[Model]):
@@ -37,34 +34,29 @@ class StepLimit(Generic[Model]):
         return jnp.zeros((), model.transform.dtype)
 
 
-class Advected(Gridded, Protocol):
-    """An equation that states a velocity."""
-
-    wave_frequency: float
-    linear_growth: Growth
-
-    def advection(self, values: PointValues) -> PhysicalVector | Sequence[jax.Array] | None: ...
-
-
-class Advective(StepLimit[Advected]):
+class Advective(StepLimit["Equation"]):
     """max_x sum_i |v_i| / dx_i of the velocity that `advection` states, plus the `frequency` of
     waves; or the growth rate of the linear term, if it is larger. Without `advection` there is no
     limit, even if modes grow, because the nonlinear terms may be faster."""
 
-    def maxima(self, model: Advected, values: PointValues) -> dict[str, OverPoints]:
+    def maxima(self, model: Equation, values: PointValues) -> dict[str, OverPoints]:
         velocity = model.advection(values)
         return {} if velocity is None else {"rate": advection_rate(model.transform.grid, velocity)}
 
-    def rate(self, model: Advected, maxima: Mapping[str, Number], fields: Fields) -> Number:
+    def rate(self, model: Equation, maxima: Mapping[str, Number], fields: Fields) -> Number:
         if "rate" not in maxima:
             return super().rate(model, maxima, fields)
-        return model.linear_growth.rate(maxima["rate"] + model.wave_frequency)
+        rate = maxima["rate"] + model.wave_frequency
+        return rate if model.numerics.decays else model.linear_growth.rate(rate)
 
 
 def advection_rate(grid: Grid, velocity: PhysicalVector | Sequence[jax.Array]) -> OverPoints:
     """sum_i |v_i| / dx_i (1/time) at a point, of a velocity with one component for each axis."""
     spacing = grid.seen(grid.spacing)
-    return sum(abs(velocity[i]) / h for i, h in enumerate(spacing))  # type: ignore[return-value]
+    crossing: Any = 0
+    for i, h in enumerate(spacing):
+        crossing = crossing + abs(velocity[i]) / h
+    return crossing
 
 
 def damping_limit(grid: Grid, rate: jax.Array) -> jax.Array:

@@ -22,10 +22,10 @@ from pydantic import model_validator
 from simulator.errors import UserError
 from simulator.physics.models.advection import PrescribedVelocity, Rotational, advection_of
 from simulator.physics.models.damping import Hyperdiffusion, HyperdiffusionSettings, absent
-from simulator.physics.models.equation import Field
+from simulator.physics.models.equation import Field, Numerics
 from simulator.physics.models.fields import Fields
+from simulator.physics.models.flow_extension import FlowExtension
 from simulator.physics.models.flow_settings import FlowSettings
-from simulator.physics.models.kinds import ConductingFlow
 from simulator.physics.models.linear_waves import HelicalWaves, Waves, equally_damped
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Budget
@@ -82,10 +82,11 @@ class MhdSettings(FlowSettings):
         return self
 
 
-class Mhd(NavierStokes, ConductingFlow):
+class Mhd(NavierStokes):
     """Navier-Stokes with the Lorentz force, and the induction equation."""
 
     Settings = MhdSettings
+    numerics = Numerics(decays=True, waves="explicit", waves_about="magnetic")
     energy_weights: Mapping[str, float] = {"velocity": 1.0, "magnetic": 1.0}
     budget: Budget[Any] | None = EnergyBudget()
     has: Sequence[Observable[Any]] = (
@@ -111,8 +112,10 @@ class Mhd(NavierStokes, ConductingFlow):
     )
     """The observables of a kinematic dynamo."""
 
+    resistivity: float
+    hyperresistivity: HyperdiffusionSettings | None
     ion_length: float
-    waves_about = "magnetic"
+    kinematic: bool
     mean_field: Sequence[float] | jax.Array
     """The mean of `magnetic`, about which exact waves run."""
 
@@ -133,7 +136,9 @@ class Mhd(NavierStokes, ConductingFlow):
             self.damps = (*self.damps, damping)
         if self.kinematic:
             self.momentum = PrescribedVelocity(magnetic=True)
-            self.unforced = "has no effect: model.kinematic prescribes the velocity"
+            self.extension = FlowExtension(
+                unforced="has no effect: model.kinematic prescribes the velocity"
+            )
             self.budget = None
             self.has = self.prescribed
 

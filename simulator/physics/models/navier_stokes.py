@@ -12,17 +12,17 @@ section 3.3.
 In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation
 has no effect there, because its force is a gradient, and the only closures are those of users."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from simulator.physics.models.advection import advection_of
-from simulator.physics.models.closures import close
-from simulator.physics.models.damping import absent, flow_damping
-from simulator.physics.models.equation import Field, MakeTransform
+from simulator.physics.models.closures import CLOSURES, varied_arrays
+from simulator.physics.models.damping import HyperdiffusionSettings, absent, flow_damping
+from simulator.physics.models.equation import Equation, Field, MakeTransform, Numerics
+from simulator.physics.models.extension import Extension
 from simulator.physics.models.fields import Fields, along, constant
 from simulator.physics.models.flow_extension import FlowExtension
 from simulator.physics.models.flow_settings import FlowSettings
-from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.linear_waves import HelicalWaves, Waves
 from simulator.physics.models.observables.budget import Budget
 from simulator.physics.models.observables.energy import AdvectiveTransfers, EnergyBudget
@@ -32,29 +32,24 @@ from simulator.physics.models.observables.subgrid import SubgridLosses
 from simulator.physics.models.observables.turbulence import Turbulence
 from simulator.physics.models.observables.velocity_fields import Pressure, VelocityFields
 from simulator.physics.models.observables.waves import InertialWaves, RossbyNumber
-from simulator.physics.models.passive_scalars import (
-    TransportedScalar,
-    check_plane,
-    scalar_fluxes,
-    scalars_on,
-)
-from simulator.physics.models.shear import ShearedAdvective, ShearProduction
+from simulator.physics.models.passive_scalars import check_plane, scalar_fluxes, scalars_on
+from simulator.physics.models.shear import follow_shear, turned
 from simulator.physics.user_function import UserFiles
 from simulator.spectral import Transform
-from simulator.spectral.arrays import OverModes, PhysicalVector, PointValues, SpectralVector
+from simulator.spectral.arrays import Number, OverModes, PhysicalVector, PointValues, SpectralVector
 from simulator.spectral.operators import cross
 from simulator.spectral.sheared import ShearedFrame
+from simulator.spectral.transform import Tree
 
 
 class NavierStokesSettings(FlowSettings):
     kind: Literal["navier_stokes"] = "navier_stokes"
 
 
-class NavierStokes(IncompressibleFlow):
+class NavierStokes(Equation):
     Settings = NavierStokesSettings
-    decays = True
-    pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
-    extension = FlowExtension()
+    numerics = Numerics(decays=True, waves="explicit")
+    extension: Extension[Any] = FlowExtension()
     budget: Budget[Any] | None = EnergyBudget()
     has: Sequence[Observable[Any]] = (
         EnergyBudget(),
@@ -68,6 +63,16 @@ class NavierStokes(IncompressibleFlow):
         Pressure(),
     )
 
+    viscosity: float
+    rotation: Sequence[float]
+    hyperviscosity: HyperdiffusionSettings | None
+    varied_arrays: Mapping[str, Tree] = {}
+    """Trees of arrays by which a run can be differentiated, by their keys in the configuration."""
+    energy_weights: Mapping[str, float] = {"velocity": 1.0}
+    """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
+    sheared: ShearedFrame | None = None
+    """The frame of a uniform shear flow, whose wavenumbers turn; None: a box at rest."""
+
     def __init__(self, settings: FlowSettings, transform: Transform, further: Sequence[Field] = ()):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         velocity = Field("velocity", vector=True, solenoidal=True, units="length/time")
@@ -77,44 +82,45 @@ class NavierStokes(IncompressibleFlow):
             transform = self.sheared.transform
         super().__init__(settings, transform)
         if transform.grid.planar:
-            subgrid = settings.subgrid.kind if settings.subgrid is not None else None
-            check_plane(settings.rotation, subgrid)
-        self.scalars = scalars_on(transform.grid, settings.scalars)
-        self.transported: Sequence[TransportedScalar] = self.scalars
-        self.diffuses = ("velocity", *self.diffuses)
+            check_plane(settings.rotation, settings.subgrid and settings.subgrid.kind)
+        self.rotates = not absent(*self.rotation)
+        self.transported = self.scalars = scalars_on(transform.grid, settings.scalars)
         self.momentum = advection_of(transform.grid)
         self.damps = flow_damping(settings.hyperviscosity, settings.drag)
         self.wave_frequency = 2 * sum(component**2 for component in self.rotation) ** 0.5
         if self.sheared is not None:
-            self.wave_frequency += abs(settings.shear)
-            self.unforced = (
-                "stands still in the box, which model.shear carries along; leave one out"
-            )
-            self.step_limit = ShearedAdvective()
-            self.has = (*self.has, ShearProduction())
+            follow_shear(self, settings.shear)
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
         model = cls(settings, make())
-        if settings.subgrid is not None:
-            close(model, settings.subgrid, files)
+        if (subgrid := settings.subgrid) is not None:
+            model.closure = CLOSURES[subgrid.kind](subgrid, model.transform, files)
+            model.varied_arrays = varied_arrays(model)
         return model
 
+    def at(self, time: Number | float, since: Number | float | None = None) -> Self:
+        return self if self.sheared is None else turned(self, time, since)
+
     def linear(self) -> dict[str, OverModes]:
-        k2 = self.k_squared
-        scalars = {s.name: -s.diffusivity * k2 for s in self.transported}
-        return {"velocity": -self.viscosity * k2, **scalars}
+        terms = {"velocity": -self.viscosity * self.k_squared}
+        for s in self.transported:
+            terms[s.name] = -s.diffusivity * self.k_squared
+        return terms
 
     def waves(self) -> Waves:
-        if absent(*self.rotation):
-            return {}
-        return HelicalWaves(self.transform.layout, self.rotation)
+        return HelicalWaves(self.transform.layout, self.rotation) if self.rotates else {}
 
     def inputs(self, fields: Fields) -> Fields:
         return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
 
     def products(self, values: PointValues) -> PointValues:
-        return {**self.momentum.products(values), **scalar_fluxes(self.transported, values)}
+        products = self.momentum.products(values)
+        return (
+            {**products, **scalar_fluxes(self.transported, values)}
+            if self.transported
+            else products
+        )
 
     def advection(self, values: PointValues) -> PhysicalVector:
         return values["velocity"]
@@ -122,9 +128,7 @@ class NavierStokes(IncompressibleFlow):
     def body_force(self, fields: Fields) -> SpectralVector | float:
         """The accelerations that are linear in the fields: -2 Omega x u - 2 S u_x e_y."""
         u = fields["velocity"]
-        force = (
-            0.0 if absent(*self.rotation) else cross(u, 2 * constant(self.rotation, u.real.dtype))
-        )
+        force = cross(u, 2 * constant(self.rotation, u.real.dtype)) if self.rotates else 0.0
         return force if self.sheared is None else force - 2 * self.sheared.along(u)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
@@ -139,3 +143,8 @@ class NavierStokes(IncompressibleFlow):
             if not absent(*s.mean_gradient) and s.name not in self.integrated:
                 rates[s.name] -= along(s.mean_gradient, u)
         return rates
+
+
+def sheared_frame(model: Equation) -> ShearedFrame | None:
+    """The frame of the uniform shear flow of a model; None: a box at rest."""
+    return model.sheared if isinstance(model, NavierStokes) else None

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.cosmology import in_units, mean_density
+from simulator.physics.models.cosmology import in_units
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
-from simulator.physics.models.kinds import MatterWave, Mixture
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
+from simulator.physics.models.split_equation import SplitEquation, populations_of
 from simulator.physics.models.state import State
 from simulator.physics.models.tendency import fastest, linear_rates, linearized, tendency
 from simulator.spectral import Evaluated, Local, Points
@@ -23,9 +23,9 @@ _Value = TypeVar("_Value")
 
 
 def contents(model: Equation, state: State) -> dict[str, Any]:
-    """The argument `fields` of an equation's methods and of what is measured: the fields of a
-    state, and what else its steps change."""
-    matter = {name: state.particles[name] for name in model.populations}
+    """The evolved fields, the particles of a composite and the memory of a model by name: the
+    argument `fields` of the methods of equations and observables."""
+    matter = {name: state.particles[name] for name in populations_of(model)}
     return {**state.fields, **matter, **state.memory.model}
 
 
@@ -58,17 +58,18 @@ def scalar_fields(model: Equation) -> tuple[str, ...]:
 def pictured_fields(model: Equation) -> tuple[str, ...]:
     """The scalars whose mid-planes are stored by default."""
     scalars = scalar_fields(model)
-    return scalars if model.pictured is None else tuple(n for n in model.pictured if n in scalars)
+    named = [name for part in model.has for name in part.pictured]
+    return tuple(n for n in named if n in scalars) if named else scalars
 
 
 def stored_fields(model: Equation) -> tuple[str, ...]:
     """The fields that snapshots hold unless a run names others."""
-    return (*model.fields, *(f"{name}_density" for name in model.populations))
+    return (*model.fields, *(f"{name}_density" for name in populations_of(model)))
 
 
 def units_of(model: Equation, spec: FieldSpec) -> str:
     """The units of a field in words: by default their dimension in the run's own units."""
-    return in_units(spec.units, model.unit_system)
+    return in_units(spec.units, model.unit_system if isinstance(model, SplitEquation) else "")
 
 
 def field_values(model: Equation, name: str, fields: Any) -> jax.Array:
@@ -166,32 +167,6 @@ def budget_row(
 def resolution_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
     """Lines about the run's resolution, from a row of diagnostics."""
     return [line for part in model.has for line in part.warnings(model, row)]
-
-
-def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
-    """Lines about matter that is not that of its expanding background, from a row of diagnostics:
-    if the mean density differs, or if velocities of particles are below half or above twice those
-    of linear growth, K / |W| = (dD/d tau)^2 / (D d^2 D/d tau^2)."""
-    if not isinstance(model, MatterWave | Mixture) or model.background is None or not model.gravity:
-        return []
-    lines = []
-    wanted = mean_density(model.background.settings, model.gravity)
-    ratio = row["mass"] / model.transform.grid.volume / wanted
-    if abs(ratio - 1) > 1e-3:
-        means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
-        lines.append(f"{means}; structure then does not grow as in this background")
-    kinetic = row["kinetic_energy"]
-    potential = -row["potential_energy"]
-    a = model.background.scale_factor_at(row["time"])
-    # A lattice has no potential, and particles at rest have no wrong velocities.
-    depth = model.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
-    if model.populations and kinetic > 0 and potential > 1e-10 * depth:
-        now = model.background.grown(a)
-        speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
-        if not 0.5 < speed < 2:
-            means = f"velocities are {speed:.3g} times those of growing structure at a = {a:.3g}"
-            lines.append(f"{means}; a file may have others than those that its format defines")
-    return lines
 
 
 def step_trouble(model: Equation, fields: Any) -> tuple[str, str] | None:

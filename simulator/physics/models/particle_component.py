@@ -15,12 +15,12 @@ from simulator.physics.models.component import (
     Component,
     ComponentName,
     Gravity,
+    Potential,
     Work,
 )
 from simulator.physics.models.cosmology import Background
-from simulator.physics.models.density import by_axis
+from simulator.physics.models.density import SelfGravity, by_axis
 from simulator.physics.models.fields import DENSITY, DerivedField, MatterFields, by_name
-from simulator.physics.models.kinds import Potential
 from simulator.physics.particles.assignment import Assignment, Scheme, cloud, compensated_cloud
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.migration import settled
@@ -82,7 +82,7 @@ class ParticleComponentSettings(Settings):
     on either grid."""
 
 
-class ParticleComponent(Component):
+class ParticleComponent(SelfGravity, Component):
     """dx/dt = v, dv/dt = -grad Phi. Drift and kick are exact each.
 
     The mass of the particles is put on the grid by B-splines, whose window is divided out of the

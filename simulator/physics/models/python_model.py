@@ -16,6 +16,7 @@ from simulator.errors import UserError
 from simulator.physics.models.equation import (
     Equation,
     MakeTransform,
+    Numerics,
     declared,
     parameters,
     parameters_of,
@@ -72,7 +73,7 @@ class PythonModel(Equation):
     """Makes the equation of a user's file; the run then holds an instance of the user's class."""
 
     Settings = PythonModelSettings
-    open = True
+    numerics = Numerics(open=True)
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Any:
@@ -134,7 +135,8 @@ def _check_declaration(kind: object, path: Path, name: str) -> None:
             f"{where}: real and complex fields cannot be mixed; write all as real or all as complex"
         )
     base = SplitEquation if issubclass(kind, SplitEquation) else Equation
-    taken = {*dir(base), *get_annotations(Equation)}
+    contract = (SplitEquation, *Equation.__mro__[:-1])
+    taken = {*dir(base), *(name for part in contract for name in get_annotations(part))}
     for parameter in kind.Settings.model_fields:
         if parameter in taken:
             raise UserError(
@@ -230,7 +232,7 @@ class _Check:
             numbers = (time, time, numbers)
         else:
             method = "products"
-            local = partial(pointwise, self._model)
+            local = partial(pointwise, self._model, True)
             numbers = {"equation": numbers, "closure": {}, "time": time}
         result = self._traced(method, local, values, points, numbers)
         seen = self._transform.physical.seen_part

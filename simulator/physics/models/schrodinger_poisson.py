@@ -28,15 +28,16 @@ from simulator.physics.models.cosmology import (
     check_units,
 )
 from simulator.physics.models.damping import absent
-from simulator.physics.models.equation import Field, MakeTransform
+from simulator.physics.models.density import SelfGravity
+from simulator.physics.models.equation import Field, MakeTransform, Numerics
 from simulator.physics.models.fields import Fields, check_arrangement
-from simulator.physics.models.kinds import MatterWave
 from simulator.physics.models.observables.wave_function import (
     WaveColumns,
     WaveFields,
     WaveResolution,
     WaveSpectra,
 )
+from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Transform, arrays
@@ -107,11 +108,11 @@ class SchrodingerPoissonSettings(WaveSettings):
         return UNITS[self.units].gravity if self.units in UNITS else 1.0
 
 
-class SchrodingerPoisson(MatterWave):
+class SchrodingerPoisson(SelfGravity, SplitEquation):
     Settings = SchrodingerPoissonSettings
+    settings: SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
-    decays = True
-    pictured = ("speed", "density")
+    numerics = Numerics(dealias=("none",), decays=True, split=True)
     has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution())
 
     self_interaction: float
@@ -129,7 +130,6 @@ class SchrodingerPoisson(MatterWave):
         super().__init__(settings, transform)
         check_arrangement(transform, real, "wave function and potential")
         self.real = real
-        self.density_transform = real
         self.unit_system = settings.units
         self.hbar = settings.hbar
         self.gravity = settings.gravity
@@ -144,6 +144,10 @@ class SchrodingerPoisson(MatterWave):
         k = [n * unit for n, unit in zip(largest, transform.grid.fundamental, strict=True)]
         self.fastest_drift = 0.5 * self.hbar * float(np.square(k).sum())
         """(hbar/2m) k^2 of the largest wavenumber."""
+
+    @property
+    def density_transform(self) -> Transform:
+        return self.real
 
     @classmethod
     def create(

@@ -14,18 +14,19 @@ masses per volume, the mass of the box is that of a layer of unit depth, and gra
 along z."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 from pydantic import Field as Key
 
 from simulator.physics.models.damping import Hyperdiffusion, absent
-from simulator.physics.models.equation import Field
+from simulator.physics.models.density import SelfGravity
+from simulator.physics.models.equation import Equation, Field, Numerics
+from simulator.physics.models.extension import Extension
 from simulator.physics.models.fields import Fields, along_axes, directed
 from simulator.physics.models.gas_limit import GasLimit
 from simulator.physics.models.gas_variables import GasVariables
-from simulator.physics.models.kinds import Gas
 from simulator.physics.models.observables.gas import (
     GasBudget,
     GasFields,
@@ -80,38 +81,44 @@ class SelfGravitatingGasSettings(GasSettings):
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
 
-class SelfGravitatingGas(Gas):
+class GasExtension(Extension["SelfGravitatingGas"]):
+    def diffuses(self, model: "SelfGravitatingGas") -> Sequence[str]:
+        """No field: the viscosity of a gas is that of its momentum."""
+        return ()
+
+
+class SelfGravitatingGas(SelfGravity, Equation):
     Settings = SelfGravitatingGasSettings
+    settings: SelfGravitatingGasSettings
     evolved = (
         Field("density", units="mass/length^3"),
         Field("momentum", vector=True, units="mass/(length^2 time)"),
     )
-    decays = True
-    guarded = True
-    pushed = "gravity"
-    pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
-    receives: Mapping[str, str] = {"momentum": "weight", "density": "source"}
+    numerics = Numerics(decays=True, guarded=True)
+    extension = GasExtension({"momentum": "weight", "density": "source"}, pushed="gravity")
     variables = GasVariables()
     step_limit = GasLimit()
     budget = GasBudget()
     has = (budget, GasSpectra(), GasTransfers(), GasFields(), GasResolution())
 
+    sound_speed: float
+    polytropic_exponent: float
+    gravitational_constant: float
+    viscosity: float
+    bulk_viscosity: float
+    max_edge_energy: float
     green: Green
     reference: arrays.Number
     """The background density, while `products` are computed."""
 
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
         super().__init__(settings, transform)
-        self.diffuses = ()
         pull = settings.external_acceleration
         self.pull = along_axes(transform.grid, "external_acceleration", pull)
         self.viscous = not absent(settings.viscosity, settings.bulk_viscosity)
         self.isothermal = absent(settings.polytropic_exponent - 1)
         if (hyper := settings.hyperviscosity) is not None:
             self.damps = (Hyperdiffusion("momentum", hyper.order, hyper.coefficient),)
-        axes = self.shapes["momentum"]
-        self.initial_shapes = {"density": (), "velocity": axes}
-        self.accelerated = {"velocity": axes}
 
     def linear(self) -> dict[str, arrays.OverModes]:
         return {"momentum": -self.viscosity * self.k_squared}

@@ -1,14 +1,28 @@
 """Equations in two parts that are solved exactly, one after the other."""
 
 import math
+from functools import cached_property
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.physics.models.equation import Equation, parameters, with_parameters
+from simulator.physics.models.cosmology import Background
+from simulator.physics.models.equation import (
+    Equation,
+    MakeTransform,
+    Numerics,
+    Parameters,
+    declared,
+    parameters,
+    with_parameters,
+)
 from simulator.physics.models.fields import Fields
-from simulator.spectral import Local, Points
+from simulator.physics.models.growth import Growth
+from simulator.physics.particles.population import Populations
+from simulator.physics.user_function import UserFiles
+from simulator.spectral import Local, Points, Transform
 from simulator.spectral.arrays import Number, OfModes, OverModes, PhysicalScalar, PointValues
 from simulator.spectral.operators import hermitian
 from simulator.spectral.transform import Tree
@@ -33,13 +47,33 @@ class SplitEquation(Equation):
     All modes of the grid are kept (`grid.dealias: none`): truncation after every `flow` would break
     the conservation laws of `flow`."""
 
-    split = True
-    dealias = ("none",)
+    Settings = Parameters
+    numerics = Numerics(dealias=("none",), split=True)
+    background: Background | None = None
+    """The expanding background; None: a static box."""
+    unit_system: str = ""
+    """The system of units, e.g. kpc_km_s_msun."""
+    populations: Populations = {}  # noqa: RUF012 - never changed
+    """The particles that are matter of the equation, by name."""
     joins_kicks = False
     """Whether the kick that ends a step and the kick that begins the next share one evaluation of
     V. Such an equation defines `forces(fields, time)`, `kicked(fields, forces, time, duration)`
     with the result of `kick`, and `leapt(fields, forces, time, kick, drift)`: the fields to go back
     to, and those after a kick and a drift. Those of no duration change no bit."""
+
+    @classmethod
+    def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
+        real = not any(field.complex for field in declared(cls))
+        return cls(settings, make(real=real, every=True))
+
+    @property
+    def density_transform(self) -> Transform:
+        """The transform of real fields with all modes of the equation."""
+        return self.transform
+
+    @cached_property
+    def linear_growth(self) -> Growth:
+        return Growth(self, limits=False)
 
     def flow(
         self, values: PointValues, points: Points, time: Number, duration: Number
@@ -120,3 +154,18 @@ class SplitEquation(Equation):
         layout = self.transform.layout
         spec = PartitionSpec(*(layout.sharded.get(a) if a == axis else None for a in layout.order))
         return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))
+
+
+def background_of(model: Equation) -> Background | None:
+    """The expanding background of a model; None: a static box."""
+    return model.background if isinstance(model, SplitEquation) else None
+
+
+def density_transform(model: Equation) -> Transform:
+    """The transform of real fields with all modes of a model."""
+    return model.density_transform if isinstance(model, SplitEquation) else model.transform
+
+
+def populations_of(model: Equation) -> Populations:
+    """The particles that are matter of a model, by name."""
+    return model.populations if isinstance(model, SplitEquation) else {}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from functools import partial, reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,16 @@ from simulator.physics.stepping.coupled import Coupling
 from simulator.physics.terms.term import Added, Term
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OverModes, PointValues, Truth
-from simulator.spectral.transform import Tree
+from simulator.spectral.transform import NOTHING_STORED, Tree
 
 
 def linear_terms(model: Equation) -> dict[str, OverModes]:
     """L of every evolved field (1/time): that of the equation and of its further damping; zero for
     fields without any."""
     zero = jnp.zeros((1, 1, 1), model.transform.dtype)
-    stated = {n: t if hasattr(t, "dtype") else t + zero for n, t in model.linear().items()}
-    terms = {name: zero for name in model.fields} | stated
+    terms: dict[str, OverModes] = dict.fromkeys(model.fields, zero)
+    for name, term in model.linear().items():
+        terms[name] = term if hasattr(term, "dtype") else term + zero
     for damping in model.damps:
         terms[damping.field] = terms[damping.field] - damping.rate(model.transform)
     return terms
@@ -56,9 +57,9 @@ def coupled_fields(model: Equation) -> tuple[str, ...]:
 
 def linearized(model: Equation, fields: Fields) -> Equation:
     """The equation whose exact waves run about the mean state of `fields`."""
-    if not model.integrated or model.waves_about is None:
+    if not model.integrated or model.numerics.waves_about is None:
         return model
-    mean = model.transform.layout.at_zero(fields[model.waves_about]).real
+    mean = model.transform.layout.at_zero(fields[model.numerics.waves_about]).real
     return with_parameters(model, {"mean_field": mean})
 
 
@@ -87,19 +88,35 @@ def tendency(
     that limits it as the maximum."""
     model = model.at(time)
     evaluated = _evaluated(model, fields, time, accelerations or {}, keep, limited)
-    products, sources = apart(evaluated.products, SOURCE)
-    products, fluxes = apart(products, FLUX)
-    parts = [model.combine(products, fields)]
-    parts += [solenoidal_rates(model, sources), rates_of_fluxes(model, fluxes)]
-    if not model.integrated and isinstance(model.waves(), Mapping) and (waves := coupling(model)):
-        parts.append(waves.rates(fields))
-    if model.pushed is None and accelerations is not None:
+    products = evaluated.products
+    parts: list[Fields] = []
+    if model.terms:
+        parts += [
+            solenoidal_rates(model, products.sources),
+            rates_of_fluxes(model, products.fluxes),
+        ]
+        products = products.equation
+    if explicit := explicit_coupling(model):
+        parts.append(explicit.rates(fields))
+    if model.extension.pushed is None and accelerations is not None:
         parts.append(accelerations)
     if model.closure is not None:
         parts.append(model.closure.modal_rates(model, fields))
-    parts += [solenoidal_rates(model, term.modal_rates(fields, time)) for term in model.terms]
+    if model.terms:
+        modal = [term.modal_rates(fields, time) for term in model.terms]
+        parts += [solenoidal_rates(model, rates) for rates in modal]
+    rates = _complete(model, reduce(added, parts, model.combine(products, fields)))
     maxima = {"rate": _limit(model, fields, evaluated.maxima)} if limited else {}
-    return _complete(model, reduce(added, parts)), evaluated._replace(maxima=maxima)
+    return rates, evaluated._replace(maxima=maxima)
+
+
+def explicit_coupling(model: Equation) -> MatrixWaves | None:
+    """The linear terms that couple fields, if they are a matrix that no integrator solves; flows of
+    this package have them in `combine`."""
+    if model.integrated:
+        return None
+    terms = model.waves()
+    return MatrixWaves(terms) if terms and isinstance(terms, Mapping) else None
 
 
 def _limit(model: Equation, fields: Fields, at_points: Mapping[str, Number]) -> Number:
@@ -127,85 +144,101 @@ def _evaluated(
     keep: Collection[str],
     limited: bool,
 ) -> Evaluated:
+    """The products of the equation, its closure and its terms; with terms as `TermProducts`."""
     kind = type(model)
     unstated = kind.products is Equation.products and kind.advection is Equation.advection
     if unstated and not model.terms:
         return Evaluated({}, {}, {})
     inputs = {} if unstated else model.inputs(fields)
     numbers: dict[str, Any] = {"equation": parameters(model, fields), "closure": {}, "time": time}
+    stored = NOTHING_STORED
     if model.terms:
         inputs = with_term_inputs(model, inputs, fields, time)
         numbers |= term_numbers(model, time)
+        stored = stored_values(model)
     if model.closure is not None:
         inputs = {**inputs, **model.closure.inputs(model, fields)}
         numbers["closure"] = model.closure.numbers()
-    if model.pushed is not None and accelerations:
+    if model.extension.pushed is not None and accelerations:
         (acceleration,) = accelerations.values()
-        inputs = added(inputs, {model.pushed: acceleration})
-    values = tuple(name for name in keep if name in inputs)
-    at = partial(pointwise if limited else unlimited, model)
-    return model.transform.evaluate(inputs, at, numbers, values, stored_values(model))
+        inputs = added(inputs, {model.extension.pushed: acceleration})
+    values = [name for name in keep if name in inputs] if keep else []
+    at = partial(pointwise, model, limited)
+    return model.transform.evaluate(inputs, at, numbers, tuple(values), stored)
 
 
-def pointwise(model: Equation, values: PointValues, points: Points, numbers: Tree) -> Local:
-    """The products of the equation, of its closure and of its terms at a point, and the maxima that
-    limit dt; without terms in blocks of points that these do not reach."""
-    near = reached(model, points, numbers)
-    if near is None:
-        return _at_point(model, values, points, numbers)
-    extents = next(iter(values.values())).shape[-3:]
+def pointwise(
+    model: Equation, limited: bool, values: PointValues, points: Points, numbers: Tree
+) -> Local:
+    """The products of the equation, of its closure and of its terms at a point and, if dt is
+    `limited`, the maxima that limit it. Without terms in blocks of points that these do not
+    reach."""
+    if not model.terms:
+        return _bare(model, limited, values, points, numbers)
 
     def with_terms() -> Local:
-        return _at_point(model, values, points, numbers).everywhere(extents)
+        local = _bare(model, limited, values, points, numbers)
+        local = _with_terms(model, local, values, points, numbers)
+        return local if limited else local._replace(maxima={})
 
-    shapes = jax.eval_shape(with_terms)
+    near = reached(model, points, numbers)
+    if near is None:
+        return with_terms()
+    extents = next(iter(values.values())).shape[-3:]
+    shapes = jax.eval_shape(lambda: with_terms().everywhere(extents))
 
     def without() -> Local:
-        bare = _at_point(model, values, points, numbers, without_terms=True).everywhere(extents)
-        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-        typed = (
-            {n: part[n].astype(like.dtype) for n, like in of.items() if n in part}
-            for part, of in zip(bare, shapes, strict=True)
+        local = _bare(model, limited, values, points, numbers).everywhere(extents)
+        products = TermProducts(
+            *map(_filled, TermProducts(local.products, {}, {}), shapes.products)
         )
-        pairs = zip(zeros, typed, strict=True)
-        return Local(*({**zero, **part} for zero, part in pairs))
+        return Local(products, _filled(local.maxima, shapes.maxima))
 
-    return lax.cond(near, with_terms, without)
-
-
-def unlimited(model: Equation, values: PointValues, points: Points, numbers: Tree) -> Local:
-    """`pointwise` in a stage of a step whose dt is known: native kernels would compute maxima that
-    nothing reads."""
-    local = pointwise(model, values, points, numbers)
-    return local._replace(maxima={}) if local.products else local
+    return lax.cond(near, lambda: with_terms().everywhere(extents), without)
 
 
-def _at_point(
-    model: Equation, values: PointValues, points: Points, numbers: Tree, without_terms: bool = False
+def _filled(
+    arrays: Mapping[str, jax.Array], shapes: Mapping[str, jax.ShapeDtypeStruct]
+) -> dict[str, jax.Array]:
+    """The arrays of these names and types, and zeros where there are none."""
+    zeros = {name: jnp.zeros(like.shape, like.dtype) for name, like in shapes.items()}
+    return zeros | {n: arrays[n].astype(like.dtype) for n, like in shapes.items() if n in arrays}
+
+
+def _bare(
+    model: Equation, limited: bool, values: PointValues, points: Points, numbers: Tree
 ) -> Local:
-    model = with_parameters(model, numbers["equation"])
+    """The products of the equation and of its closure at a point."""
+    if numbers["equation"]:
+        model = with_parameters(model, numbers["equation"])
     products = dict(products_at(model, values, points, numbers["time"]))
-    maxima = model.step_limit.maxima(model, values)
+    # An evaluation computes something: maxima, if there are no products.
+    limited = limited or not products
+    maxima = model.step_limit.maxima(model, values) if limited else {}
     if model.closure is not None and not model.closure.modal:
         closure = model.closure.with_numbers(numbers["closure"])
         # Added to the product of the equation, if there is one, so that one transform serves both.
         products = added(products, closure.products(model, values))
-        maxima = added(maxima, {"rate": closure.rate(model, values)})
-    for part in () if without_terms else parts_of_terms(model, values, points, numbers):
-        sources = {model.receives.get(n, SOURCE + n): s for n, s in part.sources.items()}
-        fluxes = {model.transports.get(n, FLUX + n): f for n, f in part.fluxes.items()}
-        products = added(added(products, sources), fluxes)
-        maxima = added(maxima, {model.step_limit.local: part.rate})
+        if limited:
+            maxima = added(maxima, {"rate": closure.rate(model, values)})
     return Local(products, maxima)
 
 
 # ---- terms
 
 
-SOURCE = "source/"
-"""The beginning of the names of products that are rates of fields by terms."""
-FLUX = "flux/"
-"""The beginning of the names of products that are fluxes of scalars by terms."""
+class TermProducts(NamedTuple):
+    """The products of an equation with terms."""
+
+    equation: Tree
+    """The products of the equation, to which terms have added what it `receives` or
+    `transports`."""
+    sources: dict[str, jax.Array]
+    """Other rates of fields by terms."""
+    fluxes: dict[str, jax.Array]
+    """Other fluxes of fields by terms."""
+
+
 EVOLVED = "evolved/"
 """The beginning of the names of inputs that are evolved fields, where an equation has an input of
 another meaning, or none, of the field's name."""
@@ -284,13 +317,30 @@ def solenoidal_rates(model: Equation, rates: Fields) -> Fields:
     return {n: model.project(f) if n in model.solenoidal else f for n, f in rates.items()}
 
 
-def apart(products: Tree, start: str) -> tuple[Tree, Fields]:
-    """The products whose names do not begin with `start`, and those whose names do, by what
-    follows."""
-    if not any(name.startswith(start) for name in products):
-        return products, {}
-    named = {n[len(start) :]: p for n, p in products.items() if n.startswith(start)}
-    return {n: p for n, p in products.items() if not n.startswith(start)}, named
+def _with_terms(
+    model: Equation, local: Local, values: PointValues, points: Points, numbers: Tree
+) -> Local:
+    """`TermProducts` at a point, from the products of the equation, and the maxima with the rates
+    of the terms."""
+    extension = model.extension
+    products, maxima = local.products, dict(local.maxima)
+    sources: dict[str, jax.Array] = {}
+    fluxes: dict[str, jax.Array] = {}
+    for part in parts_of_terms(model, values, points, numbers):
+        products = added(products, _renamed(part.sources, extension.receives))
+        products = added(products, _renamed(part.fluxes, extension.transports))
+        sources = added(sources, _others(part.sources, extension.receives))
+        fluxes = added(fluxes, _others(part.fluxes, extension.transports))
+        maxima = added(maxima, {model.step_limit.local: part.rate})
+    return Local(TermProducts(products, sources, fluxes), maxima)
+
+
+def _renamed(parts: PointValues, names: Mapping[str, str]) -> PointValues:
+    return {names[n]: part for n, part in parts.items() if n in names}
+
+
+def _others(parts: PointValues, names: Mapping[str, str]) -> PointValues:
+    return {n: part for n, part in parts.items() if n not in names}
 
 
 def added(
@@ -304,10 +354,11 @@ def added(
 def _complete(model: Equation, rates: Fields) -> Fields:
     """The rates of all fields in the fields' type; made Hermitian if modes of real fields may
     grow."""
-    layout = model.transform.layout
+    transform = model.transform
+    grows = not model.numerics.decays and model.linear_growth.visible_only
     complete = {}
     for name, lead in model.shapes.items():
-        rate = jnp.asarray(rates.get(name, 0), model.transform.complex_dtype)
-        rate = jnp.broadcast_to(rate, (*lead, *layout.shape))
-        complete[name] = model.linear_growth.hermitian(rate)
+        rate = jnp.asarray(rates.get(name, 0), transform.complex_dtype)
+        rate = jnp.broadcast_to(rate, (*lead, *transform.layout.shape))
+        complete[name] = model.linear_growth.hermitian(rate) if grows else rate
     return complete

@@ -1,25 +1,30 @@
 """The variables of an equation: those in which a user states a flow, and those that it evolves."""
 
-from collections.abc import Collection
-from typing import Generic, Protocol, TypeVar
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.growth import Growth
 from simulator.spectral.arrays import PointValues, SpectralVector
 
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
-class Evolving(Protocol):
-    """An equation with its linear growth."""
-
-    linear_growth: Growth
-
-
-Model = TypeVar("Model", bound=Evolving)
+Model = TypeVar("Model", bound="Equation")
 
 
 class Variables(Generic[Model]):
     """The primitive fields of an initial condition, which terms know and act on, and the evolved
     fields of an equation. By default they are the same."""
+
+    def shapes(self, model: Model) -> Mapping[str, tuple[int, ...]]:
+        """The primitive fields, with their leading shapes."""
+        return model.shapes
+
+    def accelerated(self, model: Model) -> Mapping[str, tuple[int, ...]]:
+        """The fields that a forcing accelerates, with their leading shapes."""
+        return model.shapes
 
     def evolved(self, model: Model, fields: Fields, names: Collection[str]) -> Fields:
         """The evolved fields from those of an initial condition. Fields that are not in `names`

@@ -1,9 +1,8 @@
 """The unknowns of an equation as one vector, so that a stage of an integrator is one line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from operator import add, mul, sub, truediv
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,44 +11,28 @@ from jax import lax
 from simulator.spectral.arrays import Combination, Number, computed
 
 
-@jax.tree_util.register_pytree_with_keys_class
 class Evolved(dict[str, Any]):
     """Arrays by name: coefficients of fields, records of particles, or factors of these.
 
     Sums, products and quotients are taken name by name; a number acts on all arrays. `L`, `E` and
     `h` of an integrator have the names of the unknowns `u`."""
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-        names = tuple(sorted(self))
-        return tuple((jax.tree_util.DictKey(name), self[name]) for name in names), names
-
-    @classmethod
-    def tree_unflatten(cls, names: tuple[str, ...], arrays: tuple[Any, ...]) -> Self:
-        return cls(zip(names, arrays, strict=True))
-
-    def _each(
-        self, operation: Callable[[Any, Any], Any], other: "Evolved | Number | float"
-    ) -> "Evolved":
-        if isinstance(other, Evolved):
-            return Evolved({name: operation(self[name], other[name]) for name in self})
-        if isinstance(other, jax.Array):
-            return self._each(operation, self.number(other))
-        return Evolved({name: operation(array, other) for name, array in self.items()})
-
     def __add__(self, other: "Evolved") -> "Evolved":
-        return self._each(add, other)
+        return Evolved({name: array + other[name] for name, array in self.items()})
 
     def __sub__(self, other: "Evolved") -> "Evolved":
-        return self._each(sub, other)
+        return Evolved({name: array - other[name] for name, array in self.items()})
 
     def __mul__(self, other: "Evolved") -> "Evolved":
-        return self._each(mul, other)
+        return Evolved({name: array * other[name] for name, array in self.items()})
 
-    def __truediv__(self, other: float) -> "Evolved":
-        return self._each(truediv, other)
+    def __truediv__(self, number: float) -> "Evolved":
+        return Evolved({name: array / number for name, array in self.items()})
 
     def __rmul__(self, factor: Number | float) -> "Evolved":
-        return self._each(lambda array, number: number * array, factor)
+        if isinstance(factor, jax.Array):
+            return self.number(factor) * self
+        return Evolved({name: factor * array for name, array in self.items()})
 
     def exponential(self, duration: Number) -> "Evolved":
         """exp(L duration), where the vector is L."""
@@ -68,6 +51,22 @@ class Evolved(dict[str, Any]):
         """The vector without combinations that are still to be computed."""
         return Evolved({name: computed(array) for name, array in self.items()})
 
+
+def _flattened(u: Evolved) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    names = tuple(sorted(u))
+    return tuple(map(u.__getitem__, names)), names
+
+
+def _flattened_with_keys(u: Evolved) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    arrays, names = _flattened(u)
+    return tuple(zip(map(jax.tree_util.DictKey, names), arrays, strict=True)), names
+
+
+def _unflattened(names: tuple[str, ...], arrays: Iterable[Any]) -> Evolved:
+    return Evolved(zip(names, arrays, strict=True))
+
+
+jax.tree_util.register_pytree_with_keys(Evolved, _flattened_with_keys, _unflattened, _flattened)
 
 Registers = tuple[Evolved, Evolved]
 

@@ -1,7 +1,7 @@
 """The contract of a time integrator."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
@@ -42,6 +42,12 @@ class Integrator:
     / 3, 2 sqrt(2) pi / 3 or pi. And an inviscid flow on 16^3 points conserves its energy within 1 %
     for 400 steps. This was measured with a Taylor-Green vortex, which by then fills all kept modes,
     and with random modes of equal energy."""
+
+    @classmethod
+    def misfit(cls, settings: Any) -> str | None:
+        """The reason why the integrator cannot solve the model of these settings; None if it
+        can."""
+        return None
 
     def step(
         self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved

@@ -5,9 +5,11 @@ The equation is du/dt = (T + V) u. A `SplitEquation` solves each part exactly: `
 depends on it). An integrator is a list of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ...
 exp(a_n h T), read from the left."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,36 +20,24 @@ from jaxtyping import Array, Float
 from simulator.physics.stepping.integrator import Integrator
 from simulator.spectral.arrays import Number, Whole
 
+if TYPE_CHECKING:
+    from simulator.physics.models.composite import CompositeSettings
+    from simulator.physics.models.cosmology import Background
+    from simulator.physics.models.split_equation import SplitEquation
+
 
 class Stages(NamedTuple):
     """The stages of one step: `drifts` are one more than `kicks`, and alternate with them."""
 
-    drifts: Float[Array, "drift"]  # Durations.
-    kicks: Float[Array, "kick"]  # Durations.
-    times: Float[Array, "kick"]  # The times of the kicks.
+    drifts: Float[Array, " drift"]  # Durations.
+    kicks: Float[Array, " kick"]  # Durations.
+    times: Float[Array, " kick"]  # The times of the kicks.
     # The factors of velocities before the kicks; None: 1.
-    keeps: Float[Array, "kick"] | None = None
+    keeps: Float[Array, " kick"] | None = None
 
 
 Contents = dict[str, Any]
 """Fields by name, and particles that are matter."""
-
-
-class Expansion(Protocol):
-    """The linear growth of structure in an expanding background (`models.cosmology`)."""
-
-    def growing(self, time: Number) -> Any: ...
-    def time_of_growth(self, growth: Number) -> Number: ...
-
-
-class SplitModel(Protocol):
-    """The part of a `SplitEquation` that an integrator uses."""
-
-    background: Any  # An `Expansion`, or None.
-
-    def drift(self, fields: Contents, duration: Number) -> Any: ...
-    def kick(self, fields: Contents, time: Number, duration: Number) -> tuple[Any, Number]: ...
-    def slowed(self, fields: Contents, factor: Number) -> Any: ...
 
 
 class Splitting(Integrator):
@@ -61,7 +51,7 @@ class Splitting(Integrator):
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
-    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Background | None, time: Number, dt: Number) -> Stages:
         """The stages of a step from `time` to time + dt, by default the table's; `background` is
         the model's."""
         drifts = jnp.asarray(self.drifts)
@@ -69,7 +59,7 @@ class Splitting(Integrator):
         return Stages(dt * drifts, dt * kicks, time + dt * np.cumsum(self.drifts[:-1]))
 
     def alternate(
-        self, model: SplitModel, fields: Contents, time: Number, dt: Number
+        self, model: SplitEquation, fields: Contents, time: Number, dt: Number
     ) -> tuple[Contents, Number]:
         """The fields of a `SplitEquation`, and particles that are matter, at time + dt; and the rate
         (1/time) of the last kick."""
@@ -153,14 +143,28 @@ class Composition6(Splitting):
     )
 
 
-class FastPM(KickDriftKick):
+class LinearGrowth(Splitting):
+    """Steps that follow the linear growth of structure in an expanding background."""
+
+    growing = True
+
+    @classmethod
+    def misfit(cls, settings: CompositeSettings) -> str | None:
+        others = [c.kind for c in settings.components if c.kind != "particles"]
+        if settings.cosmology is not None and not others:
+            return None
+        expanding = "an expanding box, model.background"
+        missing = expanding if settings.cosmology is None else f"no {others[0]}"
+        needs = f"takes steps of linear growth: it needs particles and {missing}"
+        return f"{needs}; kick_drift_kick takes every matter"
+
+
+class FastPM(LinearGrowth, KickDriftKick):
     """Kick, drift, kick with (dD_1 - dD_0) / d^2 D instead of the durations of kicks, and (D_1 -
     D_0) / dD instead of that of the drift, where d is d/d tau: Feng, Chu, Seljak & McDonald, Mon.
     Not. R. Astron. Soc. 463, 2273 (2016), section 2. The kicks of a step meet halfway in D."""
 
-    growing = True
-
-    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Background | None, time: Number, dt: Number) -> Stages:
         assert background is not None
         now = background.growing(time)
         then = background.growing(time + dt)
@@ -176,7 +180,7 @@ class FastPM(KickDriftKick):
         )
 
 
-class BullFrog(DriftKickDrift):
+class BullFrog(LinearGrowth, DriftKickDrift):
     """Drift, kick, drift in the time D, which also follows the second order of Lagrangian
     perturbation theory.
 
@@ -189,9 +193,7 @@ class BullFrog(DriftKickDrift):
     E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys.
     02 (2025) 020."""
 
-    growing = True
-
-    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Background | None, time: Number, dt: Number) -> Stages:
         assert background is not None
         now = background.growing(time)
         then = background.growing(time + dt)

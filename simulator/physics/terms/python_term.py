@@ -1,17 +1,20 @@
 """A term that a function of a user's file gives."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
+from simulator.physics.terms.term import Added, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import NonNegative, Parameters, PythonFile
 from simulator.spectral.arrays import Number, PointValues
+
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 
 class PythonTermSettings(TermSettings):
@@ -33,7 +36,7 @@ class PythonTerm(Term):
 
     Settings = PythonTermSettings
 
-    def __init__(self, settings: PythonTermSettings, model: Extended, files: TermFiles):
+    def __init__(self, settings: PythonTermSettings, model: "Equation", files: TermFiles):
         super().__init__(settings, model, files)
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
         values = traced_values(self.shapes, self.transform.value_dtype)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,6 @@ from simulator.physics.terms.shapes import (
 )
 from simulator.physics.terms.term import (
     Added,
-    Extended,
     StoredValues,
     Term,
     TermFiles,
@@ -48,6 +47,9 @@ from simulator.physics.user_function import UserFunction
 from simulator.settings import Parameters, Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
+
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 BODY = "body"
 NO_SLIP = 6.746830440636106
@@ -137,7 +139,7 @@ class Relax(Term):
 
     Settings = RelaxSettings
 
-    def __init__(self, settings: RelaxSettings, model: Extended, files: TermFiles):
+    def __init__(self, settings: RelaxSettings, model: "Equation", files: TermFiles):
         super().__init__(settings, model, files)
         self._functions = {}
         self._stored: dict[str, StoredTarget] = {}
@@ -146,7 +148,9 @@ class Relax(Term):
         self._modal = evolved and settings.mask is None
         """Whether targets of files need no values at points."""
         if settings.relaxation_time is None:
-            time = self._no_slip_time(getattr(model, "viscosity", 0.0), model.diffuses)
+            time = self._no_slip_time(
+                getattr(model, "viscosity", 0.0), model.extension.diffuses(model)
+            )
             complete: Any = settings.model_copy(update={"relaxation_time": time})
             self.settings = complete
         if isinstance(settings.mask, PythonMaskSettings):

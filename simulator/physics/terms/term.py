@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,26 +11,15 @@ from jax.typing import DTypeLike
 
 from simulator.errors import UserError, did_you_mean
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.passive_scalars import TransportedScalar
 from simulator.physics.names import naming
 from simulator.physics.user_function import Stored, UserFiles, UserFunction, traced_points
 from simulator.settings import Settings, walk, with_value
-from simulator.spectral import Grid, Transform
+from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.layout import PhysicalLayout
 
-
-class Extended(Protocol):
-    """An equation to which terms are added."""
-
-    transform: Transform
-    shapes: Mapping[str, tuple[int, ...]]
-    initial_shapes: Mapping[str, tuple[int, ...]]
-    unforced: str | None
-    transported: Sequence[TransportedScalar]
-
-    @property
-    def diffuses(self) -> Sequence[str]: ...
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 
 class TermFiles(UserFiles, Protocol):
@@ -96,14 +85,14 @@ class Term:
     held: Mapping[str, jax.Array]
     """The `arrays` of the state."""
 
-    def __init__(self, settings: Any, model: Extended, files: TermFiles) -> None:
+    def __init__(self, settings: Any, model: "Equation", files: TermFiles) -> None:
         """`files` opens the user's files."""
         self.settings = settings
         self.transform = model.transform
         self.grid: Grid = model.transform.grid
         self.shapes = model.initial_shapes
         self.held = {}
-        self._unforced = model.unforced
+        self._unforced = model.extension.unforced
 
     def trace(
         self,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,13 @@ from simulator.physics.models.fields import Fields
 from simulator.physics.models.passive_scalars import whole_gradient
 from simulator.physics.terms.formula import Formula, formula_value
 from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Added, Extended, Term, TermFiles, TermSettings
+from simulator.physics.terms.term import Added, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_values
 from simulator.settings import Parameters, PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
+
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 
 class PythonCoefficientSettings(Settings):
@@ -58,14 +61,14 @@ class Viscosity(Term):
 
     Settings = ViscositySettings
 
-    def __init__(self, settings: ViscositySettings, model: Extended, files: TermFiles):
+    def __init__(self, settings: ViscositySettings, model: "Equation", files: TermFiles):
         super().__init__(settings, model, files)
-        self._gradients = {s.name: s.mean_gradient for s in model.transported}
+        self._gradients = model.extension.gradients(model)
         self._functions = {}
         for name, coefficient in settings.coefficients.items():
             key = f"coefficients.{name}: "
-            if name not in model.diffuses:
-                known = ", ".join(model.diffuses) or "none"
+            if name not in model.extension.diffuses(model):
+                known = ", ".join(model.extension.diffuses(model)) or "none"
                 raise UserError(f"{key}no field with a viscosity or diffusivity; those are {known}")
             self.check_field("coefficients", name)
             if isinstance(coefficient, PythonCoefficientSettings):

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from simulator.config.expanding import stated_h
 from simulator.measure.kind import StoredSnapshot
 from simulator.physics.models import Equation
-from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units, stated_h
+from simulator.physics.models.cosmology import UNITS, Background, CosmologySettings, Units
+from simulator.physics.models.split_equation import populations_of
 from simulator.plugins.cosmology.gadget_particles import stated_header
 from simulator.plugins.cosmology.gadget_start import CM_PER_KPC, GRAMS
 
@@ -150,8 +152,9 @@ def _described(powers: tuple[float, ...], h: float) -> dict[str, float]:
 def gadget_problem(configuration: Mapping[str, Any], model: Equation) -> str | None:
     """Why the snapshots of a run cannot be written as GADGET files; None if they can."""
     box = configuration["grid"]["box"]
-    if not model.populations or len(model.populations) > len(TYPES):
-        return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {len(model.populations)}"
+    count = len(populations_of(model))
+    if not 1 <= count <= len(TYPES):
+        return f"writes 1 to {len(TYPES)} components of kind particles, and this model has {count}"
     clock = clock_of(configuration, 0.0)
     if clock is None or clock.unit is None:
         return f"needs model.units: {' or '.join(UNITS)}, and model.background"

@@ -11,7 +11,9 @@ from jax.sharding import PartitionSpec
 
 from simulator.measure.kind import Carried, Measured, Subject, Unsupported
 from simulator.physics.models import State
+from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background
+from simulator.physics.models.split_equation import background_of
 from simulator.physics.particles import Domain, ParticleSet
 
 LIGHT = 299792.458  # km/s
@@ -29,9 +31,9 @@ def lightcone(
     drifts with its present velocity; the error is the acceleration times the square of the time
     between rows, over 2."""
     model = subject.model
-    background = model.background
+    background = background_of(model)
     grid = subject.transform.grid
-    if not model.populations or background is None:
+    if not isinstance(model, Composite) or not model.populations or background is None:
         raise Unsupported("needs particles that are matter, in an expanding box", of_model=False)
     light = speed_of_light or (LIGHT if model.settings.units != "dimensionless" else 0.0)
     if not light:

@@ -14,7 +14,7 @@ from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
-from simulator.physics.models.outputs import matter_warnings
+from simulator.physics.models.composite import matter_warnings
 from simulator.plugins.cosmology.gadget_file import clock_of
 from simulator.plugins.cosmology.gadget_particles import GadgetParticles
 

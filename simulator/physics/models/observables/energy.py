@@ -1,14 +1,19 @@
 """Energy of incompressible flows: its budget, its spectra and its transfers."""
 
-from typing import TypeVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
 
 import jax.numpy as jnp
 
 from simulator.physics.models.damping import Drag, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields, products_of
-from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.budget import Balance, Budget
-from simulator.physics.models.observables.modes import energy_transfer, weighted_square
+from simulator.physics.models.observables.budget import (
+    Balance,
+    Budget,
+    energy_transfer,
+    weighted_square,
+)
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.subgrid import loss_column, losses
 from simulator.physics.models.shear import production
@@ -16,7 +21,10 @@ from simulator.physics.models.tendency import linear_terms
 from simulator.spectral.arrays import Number, OfModes
 from simulator.spectral.operators import squared
 
-AnyFlow = TypeVar("AnyFlow", bound=IncompressibleFlow)
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
+
+AnyFlow = TypeVar("AnyFlow", bound="NavierStokes")
 
 
 class EnergyBudget(Budget[AnyFlow]):
@@ -31,14 +39,19 @@ class EnergyBudget(Budget[AnyFlow]):
         layout = model.transform.layout
         weights = model.energy_weights
         linear = linear_terms(model)
-        energy = sum(0.5 * w * weighted_square(layout, 1.0, fields[n]) for n, w in weights.items())
-        lost = sum(w * weighted_square(layout, -linear[n], fields[n]) for n, w in weights.items())
+        energy: Number | float = 0
+        lost: Number | float = 0
+        for name, weight in weights.items():
+            energy = energy + 0.5 * weight * weighted_square(layout, 1.0, fields[name])
+        for name, weight in weights.items():
+            lost = lost + weight * weighted_square(layout, -linear[name], fields[name])
         if model.closure is not None:
             subgrid = losses(model, fields)
             variances = {scalar.name for scalar in model.transported}
             for name, weight in weights.items():
                 lost += weight / (2 if name in variances else 1) * subgrid[loss_column(name)]
-        return Balance(jnp.asarray(energy), production(model, fields), jnp.asarray(lost))
+        produced = 0.0 if model.sheared is None else production(model, fields)
+        return Balance(jnp.asarray(energy), produced, jnp.asarray(lost))
 
     def work(self, model: AnyFlow, fields: Fields, forces: Fields) -> Number:
         inner = model.transform.layout.inner
@@ -78,9 +91,7 @@ class AdvectiveTransfers(Observable[AnyFlow]):
         return {"kinetic_energy": kinetic, **scalar_transfers(model, products, fields)}
 
 
-def scalar_transfers(
-    model: IncompressibleFlow, products: Fields, fields: Fields
-) -> dict[str, OfModes]:
+def scalar_transfers(model: NavierStokes, products: Fields, fields: Fields) -> dict[str, OfModes]:
     """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     mixing = {s.name: -model.divergence(products[s.name]) for s in model.transported}
     return {f"{name}_variance": 2 * energy_transfer(fields[name], r) for name, r in mixing.items()}

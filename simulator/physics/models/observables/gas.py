@@ -1,9 +1,12 @@
 """Observables of a gas: energies and extremes, its budget, spectra, transfers and fields."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from functools import reduce
 from operator import add
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +22,7 @@ from simulator.physics.models.density import (
 from simulator.physics.models.equation import products_at, with_parameters
 from simulator.physics.models.fields import DerivedField, Fields, products_of
 from simulator.physics.models.gas_limit import momentum_at_edge
-from simulator.physics.models.kinds import Gas
-from simulator.physics.models.observables.budget import Balance, Budget, BudgetRow
-from simulator.physics.models.observables.modes import energy_transfer
+from simulator.physics.models.observables.budget import Balance, Budget, BudgetRow, energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
@@ -31,20 +32,23 @@ from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.transform import Tree
 
+if TYPE_CHECKING:
+    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 
-class GasBudget(Budget[Gas]):
+
+class GasBudget(Budget["SelfGravitatingGas"]):
     """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2.
     `mass` is that of the whole box, `mean_momentum_x` ... the box mean of rho v. The Mach number
     refers to the flow in the frame of the centre of mass."""
 
-    def momentary(self, model: Gas) -> bool:
+    def momentary(self, model: SelfGravitatingGas) -> bool:
         return True
 
-    def work(self, model: Gas, fields: Fields, forces: Fields) -> Number:
+    def work(self, model: SelfGravitatingGas, fields: Fields, forces: Fields) -> Number:
         """The box mean of rho v . f."""
         return model.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
 
-    def moments(self, model: Gas, fields: Fields) -> PointMoments:
+    def moments(self, model: SelfGravitatingGas, fields: Fields) -> PointMoments:
         layout = model.transform.layout
         inputs = model.inputs(fields)
         if not has_virial(model):
@@ -61,7 +65,9 @@ class GasBudget(Budget[Gas]):
 
         return PointMoments(inputs, at_point, parameters)
 
-    def _at_point(self, model: Gas, values: PointValues, points: Points, numbers: Tree) -> Local:
+    def _at_point(
+        self, model: SelfGravitatingGas, values: PointValues, points: Points, numbers: Tree
+    ) -> Local:
         """Energies and extremes, and the velocity as a product. With `density_rate`, the time
         derivative of the density, also the mean `heating`, the derivative of the energy without
         gravity at constant momentum. The acceleration of gravity is `attraction`, if a forcing is
@@ -106,7 +112,7 @@ class GasBudget(Budget[Gas]):
         maxima = {"speed": jnp.sqrt(speed2), **model.step_limit.maxima(model, values)}
         return Local({"velocity": v}, maxima, means)
 
-    def columns(self, model: Gas, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: SelfGravitatingGas, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         grid = model.transform.grid
         rho = fields["density"]
@@ -139,21 +145,21 @@ class GasBudget(Budget[Gas]):
             "rate": model.step_limit.rate(model, row.moments.maxima, fields),
         }
 
-    def balance(self, model: Gas, fields: Fields) -> Balance:
+    def balance(self, model: SelfGravitatingGas, fields: Fields) -> Balance:
         wanted = self.moments(model, fields)
         assert wanted.at_point is not None
         moments = model.transform.evaluate(wanted.inputs, wanted.at_point, wanted.parameters)
         columns = self.columns(model, fields, Row(jnp.float64(0), moments))
         return self._balance(model, fields, columns)
 
-    def _balance(self, model: Gas, fields: Fields, columns: Columns) -> Balance:
+    def _balance(self, model: SelfGravitatingGas, fields: Fields, columns: Columns) -> Balance:
         momentum = model.transform.layout.at_zero(fields["momentum"]).real
         production = sum(a * p for a, p in zip(model.pull, momentum, strict=True))
         return Balance(columns["energy"], production, columns["dissipation"])
 
     def row(
         self,
-        model: Gas,
+        model: SelfGravitatingGas,
         fields: Fields,
         time: Number,
         accelerations: Fields | None,
@@ -188,12 +194,12 @@ class GasBudget(Budget[Gas]):
         return BudgetRow(columns, change, self._balance(model, fields, columns))
 
 
-def has_virial(model: Gas) -> bool:
+def has_virial(model: SelfGravitatingGas) -> bool:
     """Whether the virial theorem is evaluated; rods have another one."""
     return bool(model.gravitational_constant) and not model.transform.grid.planar
 
 
-def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
+def _potential_at_faces(model: SelfGravitatingGas, rho: arrays.SpectralScalar) -> Number:
     """The sum of the means of Phi over the grid planes at the faces of the box that is centred on
     the gas."""
     layout = model.transform.layout
@@ -205,7 +211,9 @@ def _potential_at_faces(model: Gas, rho: arrays.SpectralScalar) -> Number:
     return layout.sum(jnp.where(along, phi.real, 0))
 
 
-def _dissipation(model: Gas, fields: Fields, velocity: arrays.SpectralVector) -> Number:
+def _dissipation(
+    model: SelfGravitatingGas, fields: Fields, velocity: arrays.SpectralVector
+) -> Number:
     layout = model.transform.layout
     m = fields["momentum"]
     k2 = layout.k_squared(m.real.dtype)
@@ -218,10 +226,10 @@ def _dissipation(model: Gas, fields: Fields, velocity: arrays.SpectralVector) ->
     return lost
 
 
-class GasSpectra(Observable[Gas]):
+class GasSpectra(Observable["SelfGravitatingGas"]):
     """The co-spectrum of momentum and velocity, P(k) of the density, and parts of the velocity."""
 
-    def spectra(self, model: Gas, fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, model: SelfGravitatingGas, fields: Fields) -> dict[str, Spectrum]:
         """The co-spectrum Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of the
         density. A shell may be negative if density and velocity vary at the same scale. Unlike the
         spectrum of sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no
@@ -231,7 +239,7 @@ class GasSpectra(Observable[Gas]):
         power = density_power(layout, fields["density"])
         return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
-    def cospectra(self, model: Gas, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: SelfGravitatingGas, fields: Fields) -> dict[str, OfModes]:
         """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left
         out, in its `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity
         belongs to the former."""
@@ -241,13 +249,13 @@ class GasSpectra(Observable[Gas]):
         return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
 
 
-class GasTransfers(Observable[Gas]):
+class GasTransfers(Observable["SelfGravitatingGas"]):
     """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection
     (`kinetic_energy`), by the `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2
     with its rates r of m and s of v. In this symmetric form advection only moves energy between
     modes, to round-off, for any aliasing."""
 
-    def transfers(self, model: Gas, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: SelfGravitatingGas, fields: Fields) -> dict[str, OfModes]:
         layout = model.transform.layout
         rho = fields["density"]
         m = fields["momentum"]
@@ -289,7 +297,7 @@ class GasTransfers(Observable[Gas]):
         return transfers
 
 
-def _pressure_modes(model: Gas, fields: Fields) -> arrays.SpectralScalar:
+def _pressure_modes(model: SelfGravitatingGas, fields: Fields) -> arrays.SpectralScalar:
     rho = fields["density"]
     if model.isothermal:
         return model.sound_speed**2 * rho
@@ -301,10 +309,12 @@ def _pressure_modes(model: Gas, fields: Fields) -> arrays.SpectralScalar:
     return model.transform.evaluate({"density": rho}, of_density, reference).products
 
 
-class GasFields(Observable[Gas]):
+class GasFields(Observable["SelfGravitatingGas"]):
     """Velocity, speed, vorticity, pressure and potential."""
 
-    def derived(self, model: Gas) -> Mapping[str, DerivedField]:
+    pictured = ("speed", "vorticity", "vorticity_magnitude", "density")
+
+    def derived(self, model: SelfGravitatingGas) -> Mapping[str, DerivedField]:
         transform = model.transform
         inverse = transform.inverse
         layout = transform.layout
@@ -329,10 +339,10 @@ class GasFields(Observable[Gas]):
         )
 
 
-class GasResolution(Observable[Gas]):
+class GasResolution(Observable["SelfGravitatingGas"]):
     """Whether the grid resolves the gas."""
 
-    def trouble(self, model: Gas, fields: Fields) -> tuple[str, str] | None:
+    def trouble(self, model: SelfGravitatingGas, fields: Fields) -> tuple[str, str] | None:
         @jax.jit
         def thinnest_and_edge(fields: Fields) -> tuple[Number, Number]:
             def local(values: PointValues, points: Points, parameters: Tree) -> Local:

@@ -1,9 +1,12 @@
 """Observables of a magnetic field: its energy, its helicities, its scales and its exchange of
 energy with the flow."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import reduce
 from operator import add, mul
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +15,8 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational
 from simulator.physics.models.damping import absent, diffusive_terms
 from simulator.physics.models.fields import DerivedField, Fields, products_of
-from simulator.physics.models.kinds import ConductingFlow
+from simulator.physics.models.observables.budget import energy_transfer, weighted_square
 from simulator.physics.models.observables.energy import scalar_transfers
-from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
@@ -29,12 +31,15 @@ from simulator.spectral.arrays import Number, OfModes, PointValues
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl, squared
 from simulator.spectral.transform import Tree
 
+if TYPE_CHECKING:
+    from simulator.physics.models.mhd import Mhd
 
-class MagneticField(Observable[ConductingFlow]):
+
+class MagneticField(Observable["Mhd"]):
     """Energy and dissipation of the magnetic field, its strength, its scales, and what it has in
     common with the flow."""
 
-    def moments(self, model: ConductingFlow, fields: Fields) -> PointMoments:
+    def moments(self, model: Mhd, fields: Fields) -> PointMoments:
         layout = model.transform.layout
         b = fields["magnetic"]
 
@@ -55,7 +60,7 @@ class MagneticField(Observable[ConductingFlow]):
         }
         return PointMoments(inputs, at_point, layout.at_zero(b).real)
 
-    def columns(self, model: ConductingFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: Mhd, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         u = fields["velocity"]
         b = fields["magnetic"]
@@ -80,10 +85,10 @@ class MagneticField(Observable[ConductingFlow]):
             "max_magnetic_divergence": row.moments.maxima["magnetic_divergence"],
         }
 
-    def energies(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: Mhd, fields: Fields) -> dict[str, OfModes]:
         return {"magnetic_energy": 0.5 * squared(fields["magnetic"])}
 
-    def cospectra(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: Mhd, fields: Fields) -> dict[str, OfModes]:
         """`cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
         dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2
         / 4: their sum is the energy, their difference the cross-helicity."""
@@ -97,11 +102,11 @@ class MagneticField(Observable[ConductingFlow]):
         }
 
 
-class MagneticTransfers(Observable[ConductingFlow]):
+class MagneticTransfers(Observable["Mhd"]):
     """Advection conserves kinetic energy; `lorentz` converts it into magnetic energy, its
     `induction`."""
 
-    def transfers(self, model: ConductingFlow, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: Mhd, fields: Fields) -> dict[str, OfModes]:
         exact = Rotational(magnetic=True)
 
         def terms(values: PointValues) -> PointValues:
@@ -125,10 +130,10 @@ class MagneticTransfers(Observable[ConductingFlow]):
         }
 
 
-class Currents(Observable[ConductingFlow]):
+class Currents(Observable["Mhd"]):
     """The current, and in three dimensions its magnitude."""
 
-    def derived(self, model: ConductingFlow) -> Mapping[str, DerivedField]:
+    def derived(self, model: Mhd) -> Mapping[str, DerivedField]:
         transform = model.transform
 
         def current(fields: Fields) -> jax.Array:
@@ -139,7 +144,7 @@ class Currents(Observable[ConductingFlow]):
         )
 
 
-def topology(model: ConductingFlow, b: jax.Array) -> dict[str, OfModes]:
+def topology(model: Mhd, b: jax.Array) -> dict[str, OfModes]:
     """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b; in
     planes |a|^2."""
     potential = inverse_curl(model.transform.layout, b)
@@ -148,7 +153,7 @@ def topology(model: ConductingFlow, b: jax.Array) -> dict[str, OfModes]:
     return {"magnetic_helicity": energy_transfer(potential, b)}
 
 
-def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns:
+def _scales(model: Mhd, current: jax.Array, ohmic: Number) -> Columns:
     """Scales as `Turbulence` has them for the velocity. A kinematic dynamo, in which the strength
     of the field is arbitrary, has no dissipation scale."""
     layout = model.transform.layout
@@ -156,7 +161,7 @@ def _scales(model: ConductingFlow, current: jax.Array, ohmic: Number) -> Columns
         "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
         "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
     }
-    terms = diffusive_terms(model.resistivity, model.settings.hyperresistivity)
+    terms = diffusive_terms(model.resistivity, model.hyperresistivity)
     # With a closure the cascade ends at scales below the grid.
     if terms and not model.kinematic and model.closure is None:
         scale = dissipation_scale(terms, ohmic)

@@ -1,7 +1,10 @@
 """Observables of all matter of a composite, and of each component."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +13,11 @@ from jaxtyping import Array, Float
 from simulator.physics.models import fields as specs
 from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, MatterFields
-from simulator.physics.models.kinds import Matter, Mixture
 from simulator.physics.models.observables.observable import Columns, Observable, Row
-from simulator.spectral.arrays import Number, Spectrum
+from simulator.spectral.arrays import Number, PhysicalScalar, SpectralScalar, Spectrum
+
+if TYPE_CHECKING:
+    from simulator.physics.models.composite import Composite, Matter
 
 MOMENTUM = ("mean_momentum_x", "mean_momentum_y", "mean_momentum_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
@@ -23,15 +28,17 @@ the expansion since then; the scale factor and the slope dE/da at the last kick;
 kick before."""
 
 
-class AllMatter(Observable[Mixture]):
-    def trouble(self, model: Mixture, fields: MatterFields) -> tuple[str, str] | None:
+class AllMatter(Observable["Composite"]):
+    pictured = ("speed", "density")
+
+    def trouble(self, model: Composite, fields: MatterFields) -> tuple[str, str] | None:
         """The reason why a run cannot continue from these fields, and a remedy; None if it can."""
         for name, part in model.parts.items():
             if (reason := part.trouble(model.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
 
-    def columns(self, model: Mixture, fields: MatterFields, row: Row) -> Columns:
+    def columns(self, model: Composite, fields: MatterFields, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
         `internal_energy` is the energy of the components without gravity and motion: heat, quantum
         pressure, interaction, traps. The potential energy of a component is half the mean of its
@@ -48,11 +55,7 @@ class AllMatter(Observable[Mixture]):
         moment = model.moment(fields, row.time)
         values = moment.values
         modes = model.density_modes(moment.values)
-        shares = {}
-        for name, density in modes.items():
-            shares[name] = 0.5 * layout.inner(
-                model.parts[name].softened(density), moment.potential.modes
-            )
+        shares = _potential_energies(model, moment, modes)
 
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in rows.values())
@@ -71,19 +74,14 @@ class AllMatter(Observable[Mixture]):
             **by_axis(layout.grid, "center", center(layout, total(modes.values()))),
         }
         columns |= _of_expansion(model, fields, moment, columns["energy"], row.time)
-        for name, parts_row in rows.items():
-            columns |= {
-                f"{name}_{column}": x for column, x in parts_row.items() if column not in SHARED
-            }
-            columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
-            columns[f"{name}_potential_energy"] = shares[name]
+        columns |= _of_components(model, rows, values, shares)
         rates = (
             part.rate(model.of(n, fields), moment.works[n], rows[n], moment.potential, row.time)
             for n, part in model.parts.items()
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
-    def warnings(self, model: Mixture, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: Composite, row: Mapping[str, float]) -> list[str]:
         lines = []
         for name, part in model.parts.items():
             columns = {
@@ -92,7 +90,7 @@ class AllMatter(Observable[Mixture]):
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
-    def spectra(self, model: Mixture, fields: MatterFields) -> dict[str, Spectrum]:
+    def spectra(self, model: Composite, fields: MatterFields) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
         left in."""
@@ -109,7 +107,7 @@ class AllMatter(Observable[Mixture]):
                 )
         return spectra
 
-    def spectra_attributes(self, model: Mixture) -> Mapping[str, str]:
+    def spectra_attributes(self, model: Composite) -> Mapping[str, str]:
         sizes = [f"{name}_shot_noise" for name in model.populations]
         if not sizes:
             return {}
@@ -118,7 +116,7 @@ class AllMatter(Observable[Mixture]):
             "shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"
         }
 
-    def derived(self, model: Mixture) -> Mapping[str, DerivedField]:
+    def derived(self, model: Composite) -> Mapping[str, DerivedField]:
         def of(name: str, field: DerivedField) -> DerivedField:
             spec = field.spec.of_component(name)
             return DerivedField(spec, lambda fields: field.values(model.of(name, fields)))
@@ -138,8 +136,32 @@ class AllMatter(Observable[Mixture]):
         return specs.by_name(density, potential, *parts)
 
 
+def _potential_energies(
+    model: Composite, moment: Matter, modes: Mapping[str, SpectralScalar]
+) -> Columns:
+    """The potential energy of each component, by its name."""
+    inner = model.transform.layout.inner
+    phi = moment.potential.modes
+    return {n: 0.5 * inner(model.parts[n].softened(density), phi) for n, density in modes.items()}
+
+
+def _of_components(
+    model: Composite,
+    rows: Mapping[str, Columns],
+    values: Mapping[str, PhysicalScalar],
+    shares: Columns,
+) -> Columns:
+    """The columns of each component, with its name before those of its row."""
+    columns: Columns = {}
+    for name, row in rows.items():
+        columns |= {f"{name}_{column}": x for column, x in row.items() if column not in SHARED}
+        columns.setdefault(f"{name}_max_density", model.transform.physical.max(values[name]))
+        columns[f"{name}_potential_energy"] = shares[name]
+    return columns
+
+
 def _of_expansion(
-    model: Mixture, fields: MatterFields, moment: Matter, energy: Number, time: Number
+    model: Composite, fields: MatterFields, moment: Matter, energy: Number, time: Number
 ) -> Columns:
     """`scale_factor` and `energy_residual` in an expanding background."""
     if model.background is None:
@@ -152,7 +174,9 @@ def _of_expansion(
     return {"scale_factor": scale_factor, "energy_residual": residual}
 
 
-def continued(carried: Float[Array, "5"], scale_factor: Number, slope: Number) -> Float[Array, "5"]:
+def continued(
+    carried: Float[Array, " 5"], scale_factor: Number, slope: Number
+) -> Float[Array, " 5"]:
     """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last
     three values.
 

@@ -1,35 +1,28 @@
 """The mean and variance of every field, and quantities that an equation itself states."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.observables.observable import Columns, Observable, Row
-from simulator.spectral import Transform
-from simulator.spectral.arrays import Number, OfModes, PhysicalScalar
+from simulator.spectral.arrays import OfModes, PhysicalScalar
 from simulator.spectral.operators import squared
 
-
-class Stated(Protocol):
-    """An equation that states quantities of its own."""
-
-    transform: Transform
-    transforms: Mapping[str, Transform]
-    fields: Mapping[str, FieldSpec]
-
-    def quantities(self, fields: Fields) -> dict[str, Number]: ...
-    def spectral_energies(self, fields: Fields) -> dict[str, OfModes]: ...
+if TYPE_CHECKING:
+    from simulator.physics.models.equation import Equation
 
 
-class FieldMoments(Observable[Stated]):
+class FieldMoments(Observable["Equation"]):
     """The `quantities` of the equation, the mean and variance of every field, the
     `spectral_energies` of the equation, the modulus of each complex field and the magnitude of each
     vector."""
 
-    def columns(self, model: Stated, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: Equation, fields: Fields, row: Row) -> Columns:
         columns = dict(model.quantities(fields))
         for name, spec in model.fields.items():
             layout = model.transforms[name].layout
@@ -43,10 +36,10 @@ class FieldMoments(Observable[Stated]):
                 columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
         return columns
 
-    def energies(self, model: Stated, fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: Equation, fields: Fields) -> dict[str, OfModes]:
         return model.spectral_energies(fields)
 
-    def derived(self, model: Stated) -> Mapping[str, DerivedField]:
+    def derived(self, model: Equation) -> Mapping[str, DerivedField]:
         def size(spec: FieldSpec, fields: Fields) -> PhysicalScalar:
             values = model.transform.inverse(fields[spec.name])
             return jnp.sqrt(squared(values if spec.components else values[None]))

@@ -1,6 +1,6 @@
 """The contract of what is measured of an equation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from simulator.physics.models.fields import DerivedField, Fields
@@ -36,6 +36,9 @@ class Row(NamedTuple):
 class Observable(Generic[Model]):
     """Something that is measured of an equation: functions of the equation and its fields, one for
     each kind of output. A subclass defines those that it has."""
+
+    pictured: Sequence[str] = ()
+    """The scalars whose mid-planes are stored by default; all, if no observable names any."""
 
     def moments(self, model: Model, fields: Fields) -> PointMoments:
         """Maxima and means that `columns` needs. All observables of an equation share one

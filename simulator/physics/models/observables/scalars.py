@@ -1,13 +1,14 @@
 """Scalars that a flow transports."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, along, by_name
-from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import energy_transfer, weighted_square
+from simulator.physics.models.observables.budget import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import scalar_resolution
 from simulator.physics.models.passive_scalars import TransportedScalar
@@ -16,14 +17,17 @@ from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
 
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
 
-class Scalars(Observable[IncompressibleFlow]):
+
+class Scalars(Observable["NavierStokes"]):
     """For each passive scalar the mean, the variance <theta'^2> (without the mean), its dissipation
     2 D <|grad theta|^2>, and its production -2 <theta' u'> . G: d variance/dt = production -
     dissipation. For each scalar, buoyancy too, how well the grid resolves it, unless a closure cuts
     it off."""
 
-    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: NavierStokes, fields: Fields, row: Row) -> Columns:
         columns: Columns = {}
         layout = model.transform.layout
         for s in model.scalars:
@@ -42,14 +46,14 @@ class Scalars(Observable[IncompressibleFlow]):
             columns |= scalar_resolution(layout, s, fields[s.name], row.before["enstrophy"])
         return columns
 
-    def warnings(self, model: IncompressibleFlow, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> list[str]:
         return unresolved(row, [m for m in measured_resolutions(row) if m not in FIELDS])
 
-    def energies(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:
         layout = model.transform.layout
         return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in model.scalars}
 
-    def cospectra(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:
         """Re theta* u_i of each mode but k = 0, as `NAME_flux_x`, ...; the sum over the modes is
         <theta' u_i'>."""
         layout = model.transform.layout
@@ -60,7 +64,7 @@ class Scalars(Observable[IncompressibleFlow]):
                 fluxes[f"{s.name}_flux_{axis}"] = energy_transfer(theta, fields["velocity"][i])
         return fluxes
 
-    def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
+    def derived(self, model: NavierStokes) -> Mapping[str, DerivedField]:
         """For every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D
         |grad theta|^2, whose mean is the column `NAME_dissipation`."""
         derived = []
@@ -69,7 +73,7 @@ class Scalars(Observable[IncompressibleFlow]):
         return by_name(*derived)
 
 
-def scalar_injections(model: Equation, fields: Fields, parts: Mapping[str, Fields]) -> Columns:
+def scalar_injections(model: NavierStokes, fields: Fields, parts: Mapping[str, Fields]) -> Columns:
     """2 <theta' f'>, the rate at which the forces and terms `parts`, accelerations by field, add to
     the variance of each scalar that they act on; of several parts also that of each."""
     layout = model.transform.layout

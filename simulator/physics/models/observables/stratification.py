@@ -1,31 +1,35 @@
 """Observables of a stratified flow: potential energy, buoyancy flux, waves, and numbers that
 describe mixing."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import Fields, along, directed
-from simulator.physics.models.kinds import StratifiedFlow
-from simulator.physics.models.observables.budget import Balance
+from simulator.physics.models.observables.budget import Balance, energy_transfer, weighted_square
 from simulator.physics.models.observables.energy import (
     AdvectiveTransfers,
     EnergyBudget,
 )
-from simulator.physics.models.observables.modes import energy_transfer, weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.physics.models.observables.scalars import variance_modes
 from simulator.physics.models.observables.waves import energy_parts
 from simulator.spectral.arrays import Number, OfModes
 
+if TYPE_CHECKING:
+    from simulator.physics.models.boussinesq import Boussinesq
 
-class StratifiedBudget(EnergyBudget[StratifiedFlow]):
+
+class StratifiedBudget(EnergyBudget["Boussinesq"]):
     """Kinetic plus potential energy; the kinetic energy alone if N^2 is not positive, which
     buoyancy produces."""
 
-    def balance(self, model: StratifiedFlow, fields: Fields) -> Balance:
+    def balance(self, model: Boussinesq, fields: Fields) -> Balance:
         balance = super().balance(model, fields)
         if model.stable:
             return balance
@@ -33,11 +37,11 @@ class StratifiedBudget(EnergyBudget[StratifiedFlow]):
         return balance._replace(production=lifted + balance.production if model.sheared else lifted)
 
 
-class Stratification(Observable[StratifiedFlow]):
+class Stratification(Observable["Boussinesq"]):
     """Energy and variance of the buoyancy, and for stable stratification the numbers that describe
     it (Davidson 2013, section 4.3)."""
 
-    def columns(self, model: StratifiedFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: Boussinesq, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         b = fields["buoyancy"]
         diffused = 2 * weighted_square(layout, -model.linear()["buoyancy"], b)
@@ -52,14 +56,14 @@ class Stratification(Observable[StratifiedFlow]):
         }
         return {**columns, **_numbers(model, row.before, diffused)} if model.stable else columns
 
-    def energies(self, model: StratifiedFlow, fields: Fields) -> dict[str, OfModes]:
+    def energies(self, model: Boussinesq, fields: Fields) -> dict[str, OfModes]:
         """The potential energy if N^2 > 0, else `buoyancy_variance`."""
         b = fields["buoyancy"]
         if not model.stable:
             return {"buoyancy_variance": variance_modes(model.transform.layout, b)}
         return {"potential_energy": 0.5 * abs(b) ** 2 / model.stratification}
 
-    def cospectra(self, model: StratifiedFlow, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: Boussinesq, fields: Fields) -> dict[str, OfModes]:
         """The energy of waves and of the rest, if stratification is stable."""
         if not model.stable:
             return {}
@@ -70,11 +74,11 @@ class Stratification(Observable[StratifiedFlow]):
         return energy_parts(layout, u, theta, model.rotation, frequency, model.up)
 
 
-class StratifiedTransfers(AdvectiveTransfers[StratifiedFlow]):
+class StratifiedTransfers(AdvectiveTransfers["Boussinesq"]):
     """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the
     velocity."""
 
-    def transfers(self, model: StratifiedFlow, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: Boussinesq, fields: Fields) -> dict[str, OfModes]:
         transfers = super().transfers(model, fields)
         if model.stable:
             variance = transfers.pop("buoyancy_variance")
@@ -83,13 +87,13 @@ class StratifiedTransfers(AdvectiveTransfers[StratifiedFlow]):
         return {**transfers, "buoyancy_flux": flux}
 
 
-def buoyancy_flux(model: StratifiedFlow, fields: Fields) -> Number:
+def buoyancy_flux(model: Boussinesq, fields: Fields) -> Number:
     """<b u . e>: the rate at which buoyancy adds kinetic energy."""
     rising = along(model.up, fields["velocity"])
     return model.transform.layout.inner(fields["buoyancy"], rising)
 
 
-def _numbers(model: StratifiedFlow, row: Mapping[str, Number], diffused: Number) -> Columns:
+def _numbers(model: Boussinesq, row: Mapping[str, Number], diffused: Number) -> Columns:
     """`diffused`: the loss of variance of b by diffusion."""
     square = model.stratification
     viscous = row["viscous_dissipation"]

@@ -1,19 +1,25 @@
 """The energy and variance that a closure moves to scales below the grid."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import energy_transfer
+from simulator.physics.models.observables.budget import energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.spectral.arrays import OfModes
 
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
 
-class SubgridLosses(Observable[IncompressibleFlow]):
+
+class SubgridLosses(Observable["NavierStokes"]):
     """Kinetic energy, the variance of each scalar, and the energy of a magnetic field."""
 
-    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: NavierStokes, fields: Fields, row: Row) -> Columns:
         return losses(model, fields)
 
-    def transfers(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
+    def transfers(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:
         """`subgrid`, the energy that modes gain from scales below the grid, and `NAME_subgrid`, the
         variance of a scalar that they gain."""
         if model.closure is None:
@@ -25,7 +31,7 @@ class SubgridLosses(Observable[IncompressibleFlow]):
         return gains
 
 
-def losses(model: IncompressibleFlow, fields: Fields) -> Columns:
+def losses(model: NavierStokes, fields: Fields) -> Columns:
     """The rates, by column, at which the closure moves energy and variance to scales below the
     grid; none without a closure."""
     if model.closure is None:
@@ -42,6 +48,6 @@ def loss_column(name: str) -> str:
     return "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"
 
 
-def _weight(model: IncompressibleFlow, name: str) -> float:
+def _weight(model: NavierStokes, name: str) -> float:
     """1 for f^2 / 2 of a field, 2 for the variance of a scalar."""
     return 2.0 if name in {scalar.name for scalar in model.transported} else 1.0

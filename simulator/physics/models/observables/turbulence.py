@@ -5,10 +5,13 @@ any flow. In d dimensions the spectrum tensor of isotropic, solenoidal turbulenc
 E(k) / S_d(k), S_d the surface of the sphere |k|, which gives the factors of `_INTEGRAL` and d (d +
 2) of the Taylor scale."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import reduce
 from math import pi
 from operator import add
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +19,7 @@ from jaxtyping import Array, Float
 
 from simulator.physics.models.damping import absent, damping_rate, diffusive_terms
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.kinds import IncompressibleFlow
-from simulator.physics.models.observables.modes import weighted_square
+from simulator.physics.models.observables.budget import weighted_square
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.resolution import (
     dissipation_scale,
@@ -31,11 +33,14 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
 from simulator.spectral.transform import Tree
 
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
+
 _INTEGRAL = {3: pi / 2, 2: 2.0}
 """Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k."""
 
 
-class Turbulence(Observable[IncompressibleFlow]):
+class Turbulence(Observable["NavierStokes"]):
     """Scalars of the velocity. All but `max_speed` refer to the fluctuations u' = u - <u> and are
     therefore Galilean invariant.
 
@@ -53,7 +58,7 @@ class Turbulence(Observable[IncompressibleFlow]):
     def __init__(self, resolves: bool = True):
         self.resolves = resolves
 
-    def moments(self, model: IncompressibleFlow, fields: Fields) -> PointMoments:
+    def moments(self, model: NavierStokes, fields: Fields) -> PointMoments:
         """PointMoments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest
         speed, divergence and rate."""
         velocity = fields["velocity"]
@@ -76,7 +81,7 @@ class Turbulence(Observable[IncompressibleFlow]):
         mean = model.transform.layout.at_zero(velocity).real
         return PointMoments({"velocity": velocity, "longitudinal": slopes}, at_point, mean)
 
-    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: NavierStokes, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         velocity = fields["velocity"]
         dimensions = len(velocity)
@@ -114,7 +119,7 @@ class Turbulence(Observable[IncompressibleFlow]):
             "edge_enstrophy": tail_fraction(layout, squared(omega), 0.0),
         }
 
-    def _cascade(self, model: IncompressibleFlow, omega: jax.Array, viscous: Number) -> Columns:
+    def _cascade(self, model: NavierStokes, omega: jax.Array, viscous: Number) -> Columns:
         """The end of the cascade: of enstrophy in a plane without a magnetic field, else of
         energy."""
         layout = model.transform.layout
@@ -134,13 +139,13 @@ class Turbulence(Observable[IncompressibleFlow]):
             columns["k_max_eta"] = model.transform.grid.largest_wavenumber * scale
         return columns
 
-    def warnings(self, model: IncompressibleFlow, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> list[str]:
         if not self.resolves or model.closure is not None:
             return []
         return unresolved(row, [measure for measure in FIELDS if measure.scale in row])
 
 
-def products_about(mean: Float[Array, "d"], values: PhysicalVector, name: str) -> PointValues:
+def products_about(mean: Float[Array, " d"], values: PhysicalVector, name: str) -> PointValues:
     """`NAME_xx`, ...: products of the components of v' = v - <v> at a point, whose means
     `mean_and_rms` uses."""
     fluctuation = [values[i] - mean[i] for i in range(len(values))]
@@ -151,7 +156,7 @@ def products_about(mean: Float[Array, "d"], values: PhysicalVector, name: str) -
 
 
 def mean_and_rms(
-    mean: Float[Array, "d"], means: Mapping[str, Number], name: str, rms: str, stress: str
+    mean: Float[Array, " d"], means: Mapping[str, Number], name: str, rms: str, stress: str
 ) -> dict[str, Number]:
     """Columns of a vector: `mean_NAME_x`, ...; `RMS`, sqrt(<v'^2> / d), and `RMS_x`,
     sqrt(<v'_x^2>), ...; `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean`: that of the

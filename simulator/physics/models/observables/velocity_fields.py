@@ -1,6 +1,9 @@
 """Fields derived from a velocity: speed, vorticity, vortices, dissipation and pressure."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +11,21 @@ import jax.numpy as jnp
 from simulator.physics.models import fields as specs
 from simulator.physics.models.advection import Rotational, strain_rate
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, products_of
-from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Observable
 from simulator.spectral import Transform, arrays, operators
 
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
 
-class VelocityFields(Observable[IncompressibleFlow]):
+
+class VelocityFields(Observable["NavierStokes"]):
     """The speed, the vorticity and, in three dimensions, its magnitude, `q_criterion` and
     `lambda_2`; and `dissipation_rate`, 2 nu S_ij S_ij, whose mean is the dissipation by
     viscosity."""
 
-    def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
+    pictured = ("speed", "vorticity", "vorticity_magnitude")
+
+    def derived(self, model: NavierStokes) -> Mapping[str, DerivedField]:
         transform = model.transform
         inverse = transform.inverse
         layout = transform.layout
@@ -46,19 +53,19 @@ class VelocityFields(Observable[IncompressibleFlow]):
         )
 
 
-class Pressure(Observable[IncompressibleFlow]):
+class Pressure(Observable["NavierStokes"]):
     """The pressure over density, without mean: lap(p + |u|^2 / 2) = div F, with F the right-hand
     side of the momentum equation before the projection. A closure states its stress only up to the
     trace, which the pressure contains, so that there is no pressure then; a modal force has no
     divergence."""
 
-    def derived(self, model: IncompressibleFlow) -> Mapping[str, DerivedField]:
+    def derived(self, model: NavierStokes) -> Mapping[str, DerivedField]:
         if model.closure is not None and not model.closure.modal:
             return {}
         return specs.by_name(DerivedField(specs.PRESSURE, lambda fields: pressure(model, fields)))
 
 
-def pressure(model: IncompressibleFlow, fields: Fields) -> arrays.PhysicalScalar:
+def pressure(model: NavierStokes, fields: Fields) -> arrays.PhysicalScalar:
     """The values of the pressure."""
     transform = model.transform
     layout = transform.layout

@@ -1,6 +1,9 @@
 """Observables of a wave function: energies, spectra, fields, vortices."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,6 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models import wave_functions
 from simulator.physics.models.density import by_axis, center, density_power, from_center
 from simulator.physics.models.fields import DerivedField, Fields
-from simulator.physics.models.kinds import MatterWave
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import tail_fraction
 from simulator.physics.resolution_columns import UNDER_RESOLVED
@@ -27,8 +29,11 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, project, squared
 from simulator.spectral.transform import Tree
 
+if TYPE_CHECKING:
+    from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 
-class WaveColumns(Observable[MatterWave]):
+
+class WaveColumns(Observable["SchrodingerPoisson"]):
     """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2)
     |grad sqrt(rho)|^2, gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is
     that of the whole box, `mean_momentum_x` ... the box mean of rho v.
@@ -38,7 +43,7 @@ class WaveColumns(Observable[MatterWave]):
     flux of momentum through the faces of the box centred on c. It is computed as 1 + <(x - c) .
     dm/dt> / (...), and is 1 in every equilibrium; in two dimensions it is left out."""
 
-    def columns(self, model: MatterWave, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: SchrodingerPoisson, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         psi = fields["psi"]
         # Rods along z have another virial theorem.
@@ -87,7 +92,7 @@ class WaveColumns(Observable[MatterWave]):
         return columns | {"rate": model.spread(v)}
 
 
-def _momentum(model: MatterWave, psi: SpectralScalar) -> list[Number]:
+def _momentum(model: SchrodingerPoisson, psi: SpectralScalar) -> list[Number]:
     """The box mean of rho v along x, y and z."""
     layout = model.transform.layout
     # Wavenumbers are 0 on the Nyquist planes, where k and -k are one mode.
@@ -97,7 +102,7 @@ def _momentum(model: MatterWave, psi: SpectralScalar) -> list[Number]:
 
 
 def _measured(
-    model: MatterWave,
+    model: SchrodingerPoisson,
     psi: SpectralScalar,
     change: SpectralScalar | None,
     place: Sequence[Number],
@@ -132,7 +137,7 @@ def _measured(
 
 
 def _change(
-    model: MatterWave, psi: SpectralScalar, v: PhysicalScalar, drift: Sequence[Number]
+    model: SchrodingerPoisson, psi: SpectralScalar, v: PhysicalScalar, drift: Sequence[Number]
 ) -> SpectralScalar:
     """psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's
     rate of change in the co-moving frame. `v` are the values of the phase rate."""
@@ -145,7 +150,7 @@ def _change(
 
 
 def _virial(
-    model: MatterWave,
+    model: SchrodingerPoisson,
     values: PointValues,
     away: Sequence[jax.Array],
     drift: Sequence[jax.Array],
@@ -165,7 +170,9 @@ def _virial(
     return total
 
 
-def kinetic_energy_at_edge(model: MatterWave, psi: SpectralScalar, density: Number) -> Number:
+def kinetic_energy_at_edge(
+    model: SchrodingerPoisson, psi: SpectralScalar, density: Number
+) -> Number:
     """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is
     round-off."""
     layout = model.transform.layout
@@ -174,15 +181,17 @@ def kinetic_energy_at_edge(model: MatterWave, psi: SpectralScalar, density: Numb
     return tail_fraction(layout, layout.k_squared(dtype) * squared(psi), noise)
 
 
-class WaveSpectra(Observable[MatterWave]):
+class WaveSpectra(Observable["SchrodingerPoisson"]):
     """P(k) of the density, and parts of the gradient's energy."""
 
-    def spectra(self, model: MatterWave, fields: Fields) -> dict[str, Spectrum]:
+    def spectra(self, model: SchrodingerPoisson, fields: Fields) -> dict[str, Spectrum]:
         """P(k) of the density contrast, length^3."""
         rho = model.real.forward(squared(model.transform.inverse(fields["psi"])))
         return {"density_power": density_power(model.real.layout, rho)}
 
-    def cospectra(self, model: MatterWave, fields: Fields) -> dict[str, Float[Array, "ra rb rc"]]:
+    def cospectra(
+        self, model: SchrodingerPoisson, fields: Fields
+    ) -> dict[str, Float[Array, "ra rb rc"]]:
         """Parts of hbar^2 |grad psi|^2 / 2 (Nore, Abid and Brachet 1997, Phys. Fluids 9, 2644): the
         kinetic energy of the flow, |w|^2 / 2 with w = sqrt(rho) v, in its `solenoidal` part, that
         of vortices, and its `compressive` part; and `quantum_energy`, hbar^2 |grad sqrt(rho)|^2 /
@@ -198,10 +207,12 @@ class WaveSpectra(Observable[MatterWave]):
         return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
 
 
-class WaveFields(Observable[MatterWave]):
+class WaveFields(Observable["SchrodingerPoisson"]):
     """Density, velocity, speed, phase and potential."""
 
-    def derived(self, model: MatterWave) -> Mapping[str, DerivedField]:
+    pictured = ("speed", "density")
+
+    def derived(self, model: SchrodingerPoisson) -> Mapping[str, DerivedField]:
         inverse = model.transform.inverse
 
         def density(fields: Fields) -> jax.Array:
@@ -226,10 +237,10 @@ class WaveFields(Observable[MatterWave]):
         )
 
 
-class WaveResolution(Observable[MatterWave]):
+class WaveResolution(Observable["SchrodingerPoisson"]):
     """Whether the grid resolves the wave function."""
 
-    def warnings(self, model: MatterWave, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: SchrodingerPoisson, row: Mapping[str, float]) -> list[str]:
         if row["edge_energy"] <= UNDER_RESOLVED:
             return []
         part = f"{row['edge_energy']:.1%} of its kinetic energy lies near the grid's edge"

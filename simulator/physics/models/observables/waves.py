@@ -1,8 +1,10 @@
 """The energy of waves in rotating and stratified flows, and of the rest."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from math import hypot
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +12,20 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.kinds import IncompressibleFlow
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import ratio
 from simulator.spectral import Layout
 from simulator.spectral.arrays import OfModes, OverModes, SpectralScalar, SpectralVector, quotient
 from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
+if TYPE_CHECKING:
+    from simulator.physics.models.navier_stokes import NavierStokes
 
-class RossbyNumber(Observable[IncompressibleFlow]):
+
+class RossbyNumber(Observable["NavierStokes"]):
     """u_rms / (2 Omega L) of a rotating flow, with the integral scale L."""
 
-    def columns(self, model: IncompressibleFlow, fields: Fields, row: Row) -> Columns:
+    def columns(self, model: NavierStokes, fields: Fields, row: Row) -> Columns:
         turning = 2 * hypot(*model.rotation)
         return (
             {"rossby": ratio(row.before["u_rms"], turning * row.before["integral_scale"])}
@@ -30,10 +34,10 @@ class RossbyNumber(Observable[IncompressibleFlow]):
         )
 
 
-class InertialWaves(Observable[IncompressibleFlow]):
+class InertialWaves(Observable["NavierStokes"]):
     """The energy of waves and of the rest, in rotating flows."""
 
-    def cospectra(self, model: IncompressibleFlow, fields: Fields) -> dict[str, OfModes]:
+    def cospectra(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:
         rotation = model.rotation
         if not any(rotation):
             return {}
@@ -82,6 +86,10 @@ def _in_space(vector: Iterable[Any]) -> list[Any]:
     return components if len(components) == 3 else [*components, 0 * components[0]]
 
 
+def _component(vector: Any, axis: Sequence[float]) -> jax.Array:
+    return jnp.asarray(sum(float(d) * vector[i] for i, d in enumerate(axis) if d))
+
+
 def energy_parts(
     layout: Layout,
     velocity: SpectralVector,
@@ -115,10 +123,8 @@ def energy_parts(
     axis = _in_space(axis)
     # i k x u / |k|
     scaled_curl = 1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k
-    rising, spinning = (
-        jnp.asarray(sum(float(d) * v[i] for i, d in enumerate(axis) if d))
-        for v in (velocity, scaled_curl)
-    )
+    rising = _component(velocity, axis)
+    spinning = _component(scaled_curl, axis)
     total = 0.5 * squared(velocity)
     # Twice the excess of the wave along k over the wave against it: for inertial waves the
     # helicity.

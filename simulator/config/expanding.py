@@ -1,0 +1,122 @@
+"""Scale factors, redshifts and h in the data of a configuration of an expanding box."""
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from simulator.physics.models.cosmology import (
+    LARGEST_SCALE_FACTOR,
+    UNITS,
+    Background,
+    CosmologySettings,
+)
+from simulator.settings import evaluate_number, wrong
+
+
+def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
+    """h, H0 in 100 km/s/Mpc, by the keys of a resolved configuration that state it: of an expanding
+    box in kpc that of H0, which units of Mpc/h do not contain, and the key `h` of starts and
+    outputs."""
+    model = configuration.get("model") or {}
+    initial = configuration.get("initial") or {}
+    blocks = {"initial": initial}
+    blocks |= {f"initial.components.{n}": s for n, s in (initial.get("components") or {}).items()}
+    blocks |= {f"output.{n}": block for n, block in (configuration.get("output") or {}).items()}
+    stated = {
+        f"{key}.h": block["h"]
+        for key, block in blocks.items()
+        if isinstance(block, Mapping) and isinstance(block.get("h"), float)
+    }
+    unit = UNITS.get(model.get("units", ""))
+    if unit is not None and not unit.per_h and model.get("cosmology"):
+        hubble = CosmologySettings.model_validate(model["cosmology"]).hubble
+        return {"model.background.hubble": hubble / unit.hubble, **stated}
+    return stated
+
+
+def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
+    """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and
+    {redshift: Z}, or lists of such moments, in `time.stop` and `every` as simulation times.
+    `expands`: whether the model can."""
+    model = data["model"]
+    if expands and "background" in model:
+        if "cosmology" in model:
+            raise wrong("model.background", "is the same as model.cosmology; keep one of them")
+        model = {**model, "cosmology": model["background"]}
+        data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
+    cosmology = model.get("cosmology") if expands else None
+    time = data.get("time")
+    if isinstance(time, Mapping) and time.get("steps") is not None and not cosmology:
+        raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
+    calendar = Calendar(cosmology)
+    blocks = {
+        name: calendar.within(name, data[name]) for name in ("time", "output") if name in data
+    }
+    return {**data, **blocks}
+
+
+class Calendar:
+    """Simulation times of the scale factors and redshifts in the data of a file; `cosmology` is
+    that of its model, None in a static box."""
+
+    def __init__(self, cosmology: object):
+        self.cosmology = cosmology
+
+    @cached_property
+    def background(self) -> Background | None:
+        """The expanding background; None if its settings are wrong, which they say themselves."""
+        with suppress(ValidationError):
+            return Background(CosmologySettings.model_validate(self.cosmology or {}))
+        return None
+
+    def within(self, path: str, block: object) -> Any:
+        """The block at `path` with times in place of moments."""
+        if isinstance(block, list):
+            return [self.within(f"{path}.{n}", one) for n, one in enumerate(block)]
+        if not isinstance(block, dict):
+            return block
+        times = {}
+        for key, value in block.items():
+            place = f"{path}.{key}"
+            dated = key in ("stop", "every")
+            times[key] = self.converted(place, value) if dated else self.within(place, value)
+        return times
+
+    def converted(self, key: str, value: object) -> Any:
+        """The time, or the times, of {scale_factor: A} or {redshift: Z}; other values as they
+        are."""
+        if (
+            not isinstance(value, dict)
+            or len(value) != 1
+            or not value.keys() <= {"scale_factor", "redshift"}
+        ):
+            return value
+        ((name, moment),) = value.items()
+        if self.cosmology is None:
+            problem = f"{name} needs an expanding box, model.background; give a time"
+            raise wrong(key, problem)
+        if isinstance(moment, list | tuple):
+            times = {_time_of(self.background, key, name, one) for one in moment}
+            return [t for t in sorted(times) if t > 0]
+        return _time_of(self.background, key, name, moment)
+
+
+def _time_of(history: Background | None, key: str, name: str, value: object) -> float:
+    """The simulation time of a scale factor or a redshift, in the block `key`."""
+    if history is None:
+        return 1.0  # any time: the run is refused for its background
+    try:
+        number = evaluate_number(str(value))
+    except ValueError as error:
+        raise wrong(f"{key}.{name}", str(error)) from None
+    a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
+    start = history.settings.start
+    if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
+        raise wrong(
+            key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
+        )
+    return history.time_of(max(a, start))
