@@ -54,7 +54,7 @@ class Settings(BaseModel):
         )
 
     def further_files(self) -> Mapping[str, Sequence[Path]]:
-        """By key, the files that belong to the input file which that key names, such as the other
+        """The files, by key, that belong to the input file which that key names, such as the other
         files of a snapshot."""
         return {}
 

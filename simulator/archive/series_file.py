@@ -373,7 +373,7 @@ class SeriesReader(Shown):
 def series_names(folder: Path) -> list[str]:
     """Names of the series that a run folder may have (NAME.h5 with NAME.parts/): every registered
     kind, then the other series in `folder`, such as those of the user's functions."""
-    others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
+    others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS.names)
     return [*KINDS.names, *(path.stem for path in others if _is_series(path))]
 
 

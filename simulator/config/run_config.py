@@ -475,10 +475,12 @@ def assemble(
 
 def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     """The RunConfig of all parts that are registered in this program; with `words`, without the
-    parts of packages whose names are not among the words: they are not even imported."""
-    registries = [part for part in (*registered(), OUTPUTS, FURTHER) if isinstance(part, Registry)]
+    parts of packages, and the initial conditions, whose names are not among the words: they are
+    not even imported."""
+    parts = registered()
+    registries = [part for part in (*parts, OUTPUTS, FURTHER) if isinstance(part, Registry)]
     added = (name for part in registries for name in part.names if name not in part.own)
-    names = {name.rpartition(".")[2] for name in added}
+    names = {name.rpartition(".")[2] for name in (*added, *parts.initials)}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
 
 
@@ -492,4 +494,8 @@ def _of_named_parts(words: frozenset[str]) -> type[RunConfig]:
     def named(part: Any) -> Any:
         return part.among(words) if isinstance(part, Registry) else part
 
-    return assemble(Registries(*map(named, registered())), OUTPUTS.among(words), words)
+    parts = Registries(*map(named, registered()))
+    starts = {name: start for name, start in parts.initials.items() if name in words}
+    return assemble(
+        parts._replace(initials=starts or parts.initials), OUTPUTS.among(words), words
+    )

@@ -93,8 +93,8 @@ KINDS = _Series()
 def snapshot_files(output: Mapping[str, Any]) -> dict[str, SnapshotFile]:
     """The kinds of files that a run with the settings `output` writes beside each snapshot, by
     name. Packages add them, so that our own kinds of series, which import JAX, are not loaded."""
-    names = [n for n in OUTPUTS if n not in OUTPUTS.own and output.get(n) is not None]
-    kinds = ((name, OUTPUTS[name]) for name in names)
+    packages = (name for name in OUTPUTS.names if name not in OUTPUTS.own)
+    kinds = ((name, OUTPUTS[name]) for name in packages if output.get(name) is not None)
     return {name: kind for name, kind in kinds if isinstance(kind, SnapshotFile)}
 
 
