@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import erfc
 
 from simulator import Simulation, load_config
+from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background
 
 matplotlib.use("Agg")
@@ -48,7 +49,7 @@ def simulation(softening: str) -> Simulation:
 
 
 def background_of(run: Simulation) -> Background:
-    assert run.model.background is not None
+    assert isinstance(run.model, Composite) and run.model.background is not None
     return run.model.background
 
 

@@ -29,7 +29,7 @@ from simulator import Simulation, load_config
 from simulator.errors import UserError
 from simulator.files import ending, remove_temporaries, replace_file
 from simulator.physics.models import outputs
-from simulator.physics.models.closures import named
+from simulator.physics.models.closures import named, varied_arrays
 from simulator.run.signals import SignalFlags
 
 KEY = "model.subgrid.arrays"
@@ -208,7 +208,7 @@ def main():
         spectra = [jax.vmap(jax.vmap(spectrum))(u).mean(0) for u in (found, windows[:, 1:])]
         return errors.mean() + given.spectrum * (jnp.log(spectra[0] / spectra[1]) ** 2).mean()
 
-    fit(given, loss, simulation.model.varied_arrays[KEY], data, given.rate)
+    fit(given, loss, varied_arrays(simulation.model)[KEY], data, given.rate)
 
 
 if __name__ == "__main__":

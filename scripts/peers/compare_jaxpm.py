@@ -19,6 +19,8 @@ import numpy as np
 
 from simulator import Simulation, load_config
 from simulator.physics.initial.cosmological import linear_power
+from simulator.physics.models.composite import Composite
+from simulator.physics.models.split_equation import background_of
 from simulator.simulation.advance import Until
 from simulator.spectral.random import gaussian
 
@@ -51,6 +53,7 @@ def contrast(run: Simulation) -> np.ndarray:
     inside = k > 0
     for axis in "xyz":
         inside = inside & (2 * abs(layout.integers(axis)) < N)
+    assert isinstance(run.model, Composite)
     power = linear_power(settings, run.model.parts["dark"], cast(Any, run.inputs))
     size = jnp.where(inside & layout.mask, jnp.sqrt(power(jnp.maximum(k, 1e-9)) / BOX**3), 0)
     half = 0.5 * BOX / N
@@ -83,7 +86,7 @@ def main(python: str, steps: int) -> None:
             Path(folder) / name for name in ("run.yaml", "given.npz", "found.npz")
         )
         path.write_text(CONFIG.replace("STOP", "1").replace("DT", "1"))
-        background = Simulation(load_config(path)).model.background
+        background = background_of(Simulation(load_config(path)).model)
         assert background is not None
         stop = background.time_of(STOP)
         path.write_text(CONFIG.replace("STOP", str(stop)).replace("DT", str(stop / steps)))
