@@ -13,7 +13,6 @@ DEFERRED = {
     "simulator": "public names are loaded when they are first used",
     "cli": "each command loads what it needs",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
-    "plugins": "commands load what they need; pictures are drawn without JAX",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
 }
@@ -70,13 +69,12 @@ def test_every_package_has_a_floor_and_no_import_runs_up():
         for importer in modules()
         for imported, _ in imports(importer)
         if package(importer) in floor
-        and package(importer) != "show"  # its last pictures leave with their plugins
         and package(imported) in floor
         and floor[package(imported)] > floor[package(importer)]
     ]
     assert not up
     packages = {p.parent.name for p in (ROOT / "simulator").glob("*/__init__.py")}
-    assert packages | {"plugins"} == set(floors())
+    assert packages | {"plugins"} == set(floors())  # the plugins may be absent
 
 
 def plugin(module: str) -> str:
@@ -92,7 +90,8 @@ def test_plugins_use_one_another_only_where_the_page_says_so():
         for imported, _ in imports(importer)
         if plugin(importer) and plugin(imported)
     }
-    assert {(user, other) for user, other in used if user != other} == said
+    used = {(user, other) for user, other in used if user != other}
+    assert used == {(user, other) for user, other in said if user in map(plugin, modules())}
 
 
 def in_circles(needs: dict[str, set[str]]) -> list[str]:
@@ -112,7 +111,7 @@ def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_a
         if module != "simulator"
     }
     assert not in_circles(needs)
-    between = {name: set[str]() for name in floors() if name != "show"}  # as above
+    between = {name: set[str]() for name in floors()}
     for module in modules():
         if package(module) in between:
             between[package(module)] |= {package(imported) for imported, _ in imports(module)} - {
@@ -126,11 +125,8 @@ def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_a
     }
     named = {m.removeprefix("simulator.") for m in importers}
     rooms = {name for name in DEFERRED if "." not in name}
-    absent = set() if any(map(plugin, modules())) else {"plugins"}
     first = {name: name.split(".")[0] for name in named}
-    assert {room if room in rooms else name for name, room in first.items()} == (
-        set(DEFERRED) - absent
-    )
+    assert {room if room in rooms else name for name, room in first.items()} == set(DEFERRED)
 
 
 def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing():

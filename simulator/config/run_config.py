@@ -479,8 +479,13 @@ def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     not even imported."""
     parts = registered()
     registries = [part for part in (*parts, OUTPUTS, FURTHER) if isinstance(part, Registry)]
-    added = (name for part in registries for name in part.names if name not in part.own)
-    names = {name.rpartition(".")[2] for name in (*added, *parts.initials)}
+    optional = (
+        name
+        for part in registries
+        for name in part.names
+        if name not in part.own or part is parts.initials
+    )
+    names = {name.rpartition(".")[2] for name in optional}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
 
 
@@ -491,11 +496,12 @@ def _of_all_parts() -> type[RunConfig]:
 
 @cache
 def _of_named_parts(words: frozenset[str]) -> type[RunConfig]:
+    parts = registered()
+    starts = {name: parts.initials[name] for name in sorted(words) if name in parts.initials}
+
     def named(part: Any) -> Any:
+        if part is parts.initials and starts:
+            return starts
         return part.among(words) if isinstance(part, Registry) else part
 
-    parts = Registries(*map(named, registered()))
-    starts = {name: start for name, start in parts.initials.items() if name in words}
-    return assemble(
-        parts._replace(initials=starts or parts.initials), OUTPUTS.among(words), words
-    )
+    return assemble(Registries(*map(named, parts)), OUTPUTS.among(words), words)

@@ -197,7 +197,7 @@ def test_help_shows_a_working_example(name: str, capsys, monkeypatch: pytest.Mon
     arguments = example.removeprefix("example: simulator ").split()
     assert arguments[0] == name
     runs_python = "Python files that the configuration names are executed" in shown
-    assert runs_python == (name in ("check", "plan", "submit", "analyze"))
+    assert runs_python == (name in ("check", "plan", "submit", "analyze", "halos"))
     args = cli.build_parser((name,)).parse_args(arguments)
     if config := getattr(args, "config", None):
         monkeypatch.chdir(Path(__file__).parents[2])

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from run_support import ROOT
 
 from simulator.config import RunConfig, as_mapping, assemble, dump_config, json_schema, load_config
 from simulator.config.blocks import TimeSettings
@@ -318,10 +317,8 @@ def test_all_differences_block_by_block_of_keys_that_have_a_class(load, short: s
     assert all(classify(f"{key}.anything") in Change for key in RunConfig.model_fields)
 
 
-def test_the_number_of_planes_of_a_block_is_a_variable_of_the_environment():
+def test_the_number_of_planes_of_a_block_is_a_variable_of_the_environment(load, short: str):
     """Records of earlier runs have the key all the same."""
-    file = ROOT / "configs" / "taylor_green.yaml"
     with pytest.raises(UserError, match=r"fft\.block: is now the environment variable SIMULATOR_"):
-        load_config(file, ["fft.block=4"])
-    read = load_config(file, ["fft.block=4"], check_files=False)
-    assert read.fft == load_config(file).fft
+        load(short, "fft.block=4")
+    assert load(short, "fft.block=4", check_files=False).fft == load(short).fft
