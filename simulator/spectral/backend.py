@@ -1,4 +1,4 @@
-"""What a backend of the distributed transforms provides."""
+"""The contract of a backend of the distributed transforms."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar

@@ -32,7 +32,7 @@ _FIELDS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for 
 
 
 class Stream(IntEnum):
-    """What random numbers are for."""
+    """The uses of random numbers; each has a stream of its own."""
 
     POSITIONS = 0
     """Random positions of particles."""

@@ -25,7 +25,7 @@ class Chosen(NamedTuple):
 
     candidate: Candidate  # Backend, plan, and arrangement of the devices.
     kernels: Literal["native", "xla"]
-    """Of local stages: native only if every process has compiled it."""
+    """The implementation of local stages: native only if every process has compiled it."""
     measured: Mapping[str, Any] | None  # The choice of backend `auto`, and the conditions.
 
 

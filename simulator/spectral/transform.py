@@ -77,10 +77,9 @@ class Transform(Protocol):
     dtype: np.dtype  # Type of real values: float64 or float32.
     name: str  # Backend, decomposition and plan, e.g. "custom_partitioning_z_xy".
     kernels: str  # Implementation of the local transforms: "native" or "xla".
-    threads: int = 1  # Of a processor's device; they share the work of native kernels.
-    kept_order: str | None = (
-        None  # Of the values that `evaluate` keeps; None if it cannot keep values.
-    )
+    threads: int = 1  # Threads of a processor's device, which share the work of native kernels.
+    # The order of the values that `evaluate` keeps; None if it cannot keep values.
+    kept_order: str | None = None
 
     @property
     def complex_dtype(self) -> np.dtype:

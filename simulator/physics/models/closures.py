@@ -68,9 +68,9 @@ class Closure(Generic[Flow]):
 
     Settings: ClassVar[type[Settings]]
     modal: ClassVar[bool] = False
-    """Whether it damps each mode at a rate from the fields, and adds no products."""
+    """Whether the closure damps each mode at a rate from the fields, and adds no products."""
     arrays: Mapping[str, Tree] = {}
-    """By name, such as weights; a run can be differentiated by them."""
+    """Arrays by name, such as weights; a run can be differentiated by them."""
 
     def __init__(self, settings: Any, transform: Transform, files: UserFiles) -> None:
         """`files` opens the user's files."""

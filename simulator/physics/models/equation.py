@@ -325,7 +325,7 @@ def products_at(
 
 @cache
 def asked_arguments(products: Callable[..., Any]) -> tuple[str, ...]:
-    """Those of `points` and `time` that the method `products` of an equation takes."""
+    """The arguments among `points` and `time` that the method `products` of an equation takes."""
     names = inspect.signature(products).parameters
     return tuple(name for name in ("points", "time") if name in names)
 

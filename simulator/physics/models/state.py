@@ -28,6 +28,6 @@ class State:
     origin: Number
     since: Whole
     memory: StateMemory = field(default_factory=StateMemory)
-    # Of multistep integrators: trees of fields.
+    # Trees of fields that multistep integrators carry.
     history: dict[str, Fields] = field(default_factory=dict)
     particles: dict[str, ParticleSet] = field(default_factory=dict)  # By name: matter, or tracers.

@@ -292,7 +292,7 @@ def reached(model: Equation, points: Points, numbers: Tree) -> Truth | None:
 def parts_of_terms(
     model: Equation, values: PointValues, points: Points, numbers: Tree
 ) -> list[Added]:
-    """What each term adds at a point to the rates of the evolved fields."""
+    """The contribution of each term at a point to the rates of the evolved fields."""
     if not model.terms:
         return []
     names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}

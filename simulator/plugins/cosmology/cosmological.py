@@ -29,8 +29,7 @@ class CosmologicalSettings(LinearPowerSettings):
     seed: Seed = 0
     """Seed of the random density contrast."""
     order: Annotated[Integer, Field(ge=1, le=2)] = 2
-    """Of particles: 1 for displacements of the Zel'dovich approximation, 2 for those of second
-    order."""
+    """Order of the displacements of particles: 1 for the Zel'dovich approximation, or 2."""
     fixed: Flag = False
     """Random phases only, |delta(k)|^2 = P(k) / V: Angulo & Pontzen, Mon. Not. R. Astron. Soc. 462,
     L1 (2016)."""

@@ -24,7 +24,7 @@ class LightconeSettings(SeriesCadence):
     observer: Real = 0.0
     """The place along z that the light reaches today, at a = 1."""
     speed_of_light: Positive | None = None
-    """In the units of the run; by default that of model.units in km/s."""
+    """The speed of light in the units of the run; by default that of model.units in km/s."""
 
 
 class Lightcone(Kind):

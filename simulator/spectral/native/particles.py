@@ -126,9 +126,9 @@ def leaving(
     spacing: float,
     most: int,
 ) -> tuple[jax.Array, ...]:
-    """Of the first `count` particles at `position` (3, n), within the box, those that do not live
-    on the device `here`: the places of the first `most` whose shorter way around the ring is up, of
-    those whose way is down, and of both together, ascending, padded with n; and their number (1,).
+    """The particles that have left the device `here`, among the first `count` at `position` (3, n),
+    within the box: the places of the first `most` whose shorter way around the ring is up, of those
+    whose way is down, and of both together, ascending, padded with n; and their number (1,).
     `ring`: the axis that is cut, its planes, and the planes of a device."""
     results = [jax.ShapeDtypeStruct((n,), jnp.int32) for n in (most, most, 2 * most, 1)]
     operands = position, count, here.astype(jnp.int32)

@@ -97,7 +97,7 @@ class InCache(Visits):
 FEW = 4
 """Components, of values and products together, for which blocks save no memory."""
 MOST_BLOCKS = 64
-"""Of a large grid: more would not save memory, and each starts its kernels anew."""
+"""Largest number of blocks: more would not save memory, and each starts its kernels anew."""
 
 
 class AtOnce(Visits):
