@@ -60,8 +60,9 @@ def main() -> int:
     if kept not in ("core", *PLUGINS):
         print(f"core, or a plugin, is needed: {', '.join(PLUGINS)}", file=sys.stderr)
         return 2
-    folders = sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())
-    of_core = [f"tests/{name}" for name in folders if name not in NOT_OF_THE_CORE]
+    entries = sorted((ROOT / "tests").iterdir())
+    names = [e.name for e in entries if e.is_dir() or e.match("test_*.py")]
+    of_core = [f"tests/{name}" for name in names if name not in (*NOT_OF_THE_CORE, "__pycache__")]
     tests = of_core if kept == "core" else [f"tests/plugins/{kept}"]
     if any(word.startswith("tests/") for word in arguments):
         tests = []

@@ -192,6 +192,7 @@ def test_a_run_with_undefined_values_continues(case, tmp_path):
     assert_array_equal(open_run(tmp_path / "run").series(name).step, [0, 2, 4])
 
 
+@pytest.mark.plugins
 @pytest.mark.long
 @pytest.mark.spmd
 def test_all_kinds_through_a_run_and_its_continuation(tmp_path):

@@ -63,6 +63,7 @@ TWO = (
 )
 
 
+@pytest.mark.plugins
 @pytest.mark.long
 @pytest.mark.spmd
 def test_functions_are_measured_stored_drawn_and_continued(configured, tmp_path: Path):

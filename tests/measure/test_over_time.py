@@ -79,6 +79,7 @@ output:
 """
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     assert simulate(write_case(tmp_path, CASE), tmp_path / "run") == 0

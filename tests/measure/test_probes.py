@@ -104,6 +104,7 @@ phases = [n * x + vertical * z + 2.0 * n for n in horizontal]
 return {'buoyancy': 1e-6 * sum(jnp.sin(p) for p in phases) + 0 * y}"""
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
     """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the

@@ -212,6 +212,7 @@ def test_slices_hold_the_particles_next_to_them(run):
         assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
+@pytest.mark.plugins
 @pytest.mark.long
 def test_every_series_of_particles_is_drawn(run, matter):
     names = {name.removesuffix(".png") for name in drawn(run.path)}

@@ -132,6 +132,7 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path):
             simulation(case, f"model.path={tmp_path / 'stirred.py'}")
 
 
+@pytest.mark.plugins
 def test_files_have_no_third_axis(ran):
     run = open_run(ran)
     last = run.snapshots[-1]

@@ -287,6 +287,7 @@ def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail:
     assert (status_of(tmp_path).stage, status_of(tmp_path).detail) == (stage, detail)
 
 
+@pytest.mark.plugins
 def test_pictures_of_what_there_is(half_done):
     pictures = pytest.importorskip("simulator.plugins.pictures.study")
     files = pictures.plot_sweep(half_done, y=["max.dissipation"])
@@ -303,6 +304,7 @@ def test_pictures_of_what_there_is(half_done):
     )
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(
     ("options", "message"),
     [

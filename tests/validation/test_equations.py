@@ -25,6 +25,7 @@ SHORT = ("cahn_hilliard", "nonlinear_schrodinger")
 NAMES = sorted(path.stem for path in EQUATIONS.glob("*.yaml"))
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("name", slow_but(NAMES, FEW))
 def test_every_example_is_a_run(name: str, monkeypatch, tmp_path):
     """Its file checks, and a run of two steps on few points ends well."""
