@@ -2,7 +2,7 @@
 """A finished run of configs/cold_dark_matter.yaml beside what is known of it.
 
     simulator run configs/cold_dark_matter.yaml 'output.spectra={every: {redshift: [9, 4, 2, 1, 0.5, 0]}}'
-    simulator analyze outputs/cold_dark_matter --halos
+    simulator halos outputs/cold_dark_matter
     python scripts/cosmology_check.py outputs/cold_dark_matter PICTURE.png
 
 P(k) of the start over its input; its growth over linear theory; P(k) over halofit (Smith et al.,
