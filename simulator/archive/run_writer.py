@@ -177,15 +177,12 @@ class Output:
         }
         self.write(lambda: self._rows().append(clock | values))
         model = self._simulation.model
-        lines = [
-            (line.partition(" is ")[0], line) for line in outputs.resolution_warnings(model, values)
-        ]
-        if "matter" not in self._warned:
-            lines += [("matter", line) for line in matter_warnings(model, values | clock)]
-        for about, line in lines:
-            if self._first and about not in self._warned:
+        lines = [*outputs.resolution_warnings(model, values).items()]
+        lines += [("matter", line) for line in matter_warnings(model, values | clock)]
+        for subject, line in lines:
+            if self._first and subject not in self._warned:
                 self._simulation.report(f"warning: {line}")
-        self._warned |= {about for about, _ in lines}
+        self._warned |= {subject for subject, _ in lines}
 
     def _rows(self) -> Table:
         if self._table is None:

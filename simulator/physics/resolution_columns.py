@@ -42,17 +42,19 @@ def measured_resolutions(columns: Iterable[str]) -> list[Resolution]:
     ]
 
 
-def unresolved(row: Mapping[str, float], measures: Iterable[Resolution] | None = None) -> list[str]:
-    """Warnings about the resolution of a flow from a row of diagnostics, one for each field that
-    the grid cuts off.
+def unresolved(
+    row: Mapping[str, float], measures: Iterable[Resolution] | None = None
+) -> dict[str, str]:
+    """Warnings about the resolution of a flow from a row of diagnostics, by the field that the grid
+    cuts off.
 
     k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it,
     as after a start at large scales, the edge of the spectrum is empty and nothing is lost."""
-    lines = []
+    lines = {}
     for field, column, _, edge in measured_resolutions(row) if measures is None else measures:
         if row[column] < RESOLVED and row[edge] > UNDER_RESOLVED:
             resolution = f"{column} = {row[column]:.2g}, below {RESOLVED:g}"
             part = f"{row[edge]:.1%} of its squared gradients lies near the grid's edge"
             cure = "a finer grid or more damping resolves it"
-            lines.append(f"{field} is under-resolved: {resolution}, and {part}; {cure}")
+            lines[field] = f"{field} is under-resolved: {resolution}, and {part}; {cure}"
     return lines

@@ -173,10 +173,10 @@ class Component:
         be taken."""
         return None
 
-    def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """Warnings about the resolution of the run, from the component's columns of a row of
-        diagnostics."""
-        return []
+    def warnings(self, row: Mapping[str, float]) -> Mapping[str, str]:
+        """Warnings about the resolution of the run, by their subject, from the component's columns of
+        a row of diagnostics."""
+        return {}
 
 
 class FieldComponent(Component):
@@ -203,7 +203,7 @@ class FieldComponent(Component):
     def trouble(self, fields: MatterFields) -> tuple[str, str] | None:
         return step_trouble(self.free, fields)
 
-    def warnings(self, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, row: Mapping[str, float]) -> Mapping[str, str]:
         return resolution_warnings(self.free, row)
 
 

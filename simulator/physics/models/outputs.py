@@ -164,9 +164,9 @@ def budget_row(
     return BudgetRow(diagnostics(model, fields, time), change, balance)
 
 
-def resolution_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
-    """Lines about the run's resolution, from a row of diagnostics."""
-    return [line for part in model.has for line in part.warnings(model, row)]
+def resolution_warnings(model: Equation, row: Mapping[str, float]) -> dict[str, str]:
+    """Lines about the run's resolution, by their subject, from a row of diagnostics."""
+    return merged(part.warnings(model, row) for part in model.has)
 
 
 def step_trouble(model: Equation, fields: Any) -> tuple[str, str] | None:

@@ -81,13 +81,14 @@ class AllMatter(Observable["Composite"]):
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
-    def warnings(self, model: Composite, row: Mapping[str, float]) -> list[str]:
-        lines = []
+    def warnings(self, model: Composite, row: Mapping[str, float]) -> dict[str, str]:
+        lines = {}
         for name, part in model.parts.items():
             columns = {
                 k.removeprefix(f"{name}_"): x for k, x in row.items() if k.startswith(f"{name}_")
             }
-            lines += [f"{name}: {line}" for line in part.warnings(columns)]
+            for subject, line in part.warnings(columns).items():
+                lines[f"{name}: {subject}"] = f"{name}: {line}"
         return lines
 
     def spectra(self, model: Composite, fields: MatterFields) -> dict[str, Spectrum]:

@@ -46,7 +46,7 @@ class Scalars(Observable["NavierStokes"]):
             columns |= scalar_resolution(layout, s, fields[s.name], row.before["enstrophy"])
         return columns
 
-    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> dict[str, str]:
         return unresolved(row, [m for m in measured_resolutions(row) if m not in FIELDS])
 
     def energies(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:

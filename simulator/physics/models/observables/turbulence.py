@@ -139,9 +139,9 @@ class Turbulence(Observable["NavierStokes"]):
             columns["k_max_eta"] = model.transform.grid.largest_wavenumber * scale
         return columns
 
-    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> dict[str, str]:
         if not self.resolves or model.closure is not None:
-            return []
+            return {}
         return unresolved(row, [measure for measure in FIELDS if measure.scale in row])
 
 

@@ -240,10 +240,9 @@ class WaveFields(Observable["SchrodingerPoisson"]):
 class WaveResolution(Observable["SchrodingerPoisson"]):
     """Whether the grid resolves the wave function."""
 
-    def warnings(self, model: SchrodingerPoisson, row: Mapping[str, float]) -> list[str]:
+    def warnings(self, model: SchrodingerPoisson, row: Mapping[str, float]) -> dict[str, str]:
         if row["edge_energy"] <= UNDER_RESOLVED:
-            return []
+            return {}
         part = f"{row['edge_energy']:.1%} of its kinetic energy lies near the grid's edge"
-        return [
-            f"the wave function is under-resolved: {part}; a finer grid, or a smaller box, resolves it"
-        ]
+        cure = "a finer grid, or a smaller box, resolves it"
+        return {"wave function": f"the wave function is under-resolved: {part}; {cure}"}
