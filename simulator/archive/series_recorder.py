@@ -16,7 +16,8 @@ from simulator.archive.stored_state import field_dataset, restored_field, small_
 from simulator.config.compare import Change, Difference
 from simulator.files import Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested, snapshot_files
-from simulator.measure.kind import ParticleSubject, measurement
+from simulator.measure.kind import ParticleSubject
+from simulator.measure.rows import measurement
 from simulator.physics.models import State
 from simulator.simulation import quantities
 from simulator.simulation.simulation import Simulation

@@ -171,7 +171,8 @@ def _absent(source: Path) -> re.Pattern[str]:
     from simulator.archive.stored_state import RunInputs
     from simulator.config import load_config
     from simulator.measure import KINDS
-    from simulator.measure.kind import Unsupported, measurement
+    from simulator.measure.kind import Unsupported
+    from simulator.measure.rows import measurement
     from simulator.physics.models.split_equation import background_of
     from simulator.simulation.abstract_run import paper_simulation
 

@@ -4,14 +4,13 @@ its pictures."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
 from simulator.errors import did_you_mean, shortened
-from simulator.physics.models.navier_stokes import sheared_frame
 from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
 
 if TYPE_CHECKING:  # configurations are read and pictures drawn without JAX
@@ -322,29 +321,3 @@ def check_field_names(names: Iterable[str], known: Collection[str], what: str) -
         if name not in known:
             meant = did_you_mean(name, known)
             raise Unsupported(f"{name} is not {what}{meant} known: {', '.join(known)}", "fields")
-
-
-def measurement(kind: Kind, subject: Subject, settings: Any) -> Measured:
-    """The measurement of a kind; if the wavenumbers of the model depend on time, it is made again
-    for the time of each state.
-
-    Raises Unsupported if the model does not have the quantities."""
-    if sheared_frame(subject.model) is None:
-        return kind.measured(subject, settings)
-    if not kind.sheared:
-        raise Unsupported("does not follow a background shear; leave it out", of_model=False)
-
-    def at(time: Any) -> Measured:
-        return kind.measured(replace(subject, model=subject.model.at(time)), settings)
-
-    def compute(state: models.State, *arrays: Any) -> dict[str, jax.Array]:
-        return at(state.time).compute(state, *arrays)
-
-    def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        carried = at(state.time).carried
-        assert carried is not None
-        return carried.update(state, arrays)
-
-    first = at(0.0)
-    carried = first.carried and replace(first.carried, update=update)
-    return replace(first, compute=compute, carried=carried)

@@ -9,10 +9,37 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import spectral
-from simulator.measure.kind import Measured, Subject
+from simulator.measure.kind import Kind, Measured, Subject, Unsupported
 from simulator.physics import models
 from simulator.physics.models import outputs
+from simulator.physics.models.navier_stokes import sheared_frame
 from simulator.spectral.collectives import after
+
+
+def measurement(kind: Kind, subject: Subject, settings: Any) -> Measured:
+    """The measurement of a kind; if the wavenumbers of the model depend on time, it is made again
+    for the time of each state.
+
+    Raises Unsupported if the model does not have the quantities."""
+    if sheared_frame(subject.model) is None:
+        return kind.measured(subject, settings)
+    if not kind.sheared:
+        raise Unsupported("does not follow a background shear; leave it out", of_model=False)
+
+    def at(time: Any) -> Measured:
+        return kind.measured(replace(subject, model=subject.model.at(time)), settings)
+
+    def compute(state: models.State, *arrays: Any) -> dict[str, jax.Array]:
+        return at(state.time).compute(state, *arrays)
+
+    def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        carried = at(state.time).carried
+        assert carried is not None
+        return carried.update(state, arrays)
+
+    first = at(0.0)
+    carried = first.carried and replace(first.carried, update=update)
+    return replace(first, compute=compute, carried=carried)
 
 
 def row_names(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.archive.derived import RESULT, result_folders
 from simulator.archive.ledger import NAME as LEDGER
@@ -23,7 +23,6 @@ from simulator.archive.run_state import CONFIG, RunState, is_foreign, read_state
 from simulator.archive.run_state import NAME as STATE
 from simulator.archive.series_file import series_names
 from simulator.archive.set_aside import stored_text
-from simulator.cluster.start import Cluster
 from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
@@ -38,6 +37,9 @@ from simulator.files import (
 )
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
+
+if TYPE_CHECKING:  # the folder is looked at without JAX
+    from simulator.cluster.start import Cluster
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 # Files derived from other files; the ledger does not record them.
@@ -308,7 +310,7 @@ def claim(
     return acquired, decided
 
 
-def shared_decision(cluster: Cluster, action: Callable[[], Decision]) -> Decision:
+def shared_decision(cluster: "Cluster", action: Callable[[], Decision]) -> Decision:
     """The decision of process 0, on every process."""
     decided = cluster.together(lambda: asdict(action()))
     return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])

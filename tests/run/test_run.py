@@ -406,6 +406,7 @@ def test_a_snapshot_of_waves_alone_holds_their_modulus(tmp_path):
 
 def test_an_under_resolved_wave_warns_once(tmp_path, capsys):
     config = write_case(tmp_path, WAVE)
-    assert simulate(config, tmp_path / "run", "initial.core_radius=0.3", "time.stop=0.02") == 0
+    short = ("initial.mode=[5,4,3]", "time.stop=0.02")
+    assert simulate(config, tmp_path / "run", *short) == 0
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count("warning: the wave function is under-resolved") == 1

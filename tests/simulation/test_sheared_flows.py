@@ -17,7 +17,8 @@ from simulator import Simulation, differentiate
 from simulator.archive.series_recorder import subject_of
 from simulator.errors import UserError
 from simulator.measure import KINDS
-from simulator.measure.kind import Unsupported, measurement
+from simulator.measure.kind import Unsupported
+from simulator.measure.rows import measurement
 from simulator.physics.models import State
 from simulator.simulation.steps import in_next_frame
 from simulator.spectral import Grid, make_transform
