@@ -13,9 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from simulator.archive.series_file import SeriesReader
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoissonSettings
 from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, catalogues
-from simulator.plugins.cosmology.soliton import radial_ground_state
 from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.lines import (
     MOST_CURVES,
@@ -68,6 +66,8 @@ def lightcone_pictures(series: SeriesReader, labels: Labels, _: object) -> Pictu
 def draw_soliton(axes: Axes, series: SeriesReader, last: DrawnCurve, labels: Labels) -> None:
     """Draw the isolated ground state of waves with the last peak density beside the profiles, if
     the last curve is like it."""
+    from simulator.plugins.cosmology.soliton import radial_ground_state
+
     constants = _attraction(labels.model)
     if constants is None or "peak_density" not in series:
         return
@@ -94,6 +94,8 @@ def _attraction(model: Mapping[str, Any]) -> tuple[float, float] | None:
         return None
     if model.get("external_potential"):
         return None
+    from simulator.physics.models.schrodinger_poisson import SchrodingerPoissonSettings
+
     settings = SchrodingerPoissonSettings.model_validate(model)
     return (settings.hbar, settings.gravity) if settings.gravity > 0 else None
 

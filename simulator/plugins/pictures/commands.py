@@ -77,7 +77,7 @@ def plot_command(args: argparse.Namespace) -> int:
     from simulator.plugins.pictures.runs import plot_runs
     from simulator.plugins.pictures.series_pictures import PICTURES
 
-    known = dict.fromkeys(("diagnostics", *KINDS, *PICTURES.names))
+    known = dict.fromkeys(("diagnostics", *KINDS.names, *PICTURES.names))
     for kind in args.what or ():
         # the series of a user's function
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)

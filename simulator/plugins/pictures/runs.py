@@ -129,9 +129,9 @@ def _of_run(
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
-    for name, pictures in PICTURES.items():
-        if name not in KINDS and choice.takes(name):
-            for stem, build in pictures(run.path, labels, choice):
+    for name in PICTURES.names:
+        if name not in KINDS.names and choice.takes(name):
+            for stem, build in PICTURES[name](run.path, labels, choice):
                 if choice.shows(stem):
                     yield stem, build
 
