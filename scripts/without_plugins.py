@@ -45,6 +45,9 @@ def copy_without(absent: list[str], place: Path) -> None:
         flags=re.MULTILINE,
     )
     project.write_text(text)
+    git = ["git", "-c", "user.name=tests", "-c", "user.email=tests@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a copy without plugins"]):
+        subprocess.run([*git, *words], cwd=place, check=True)
     # The metadata of the copy, which come first on the path, hide those of the installed package.
     subprocess.run(
         [sys.executable, "-c", "from setuptools import setup; setup()", "-q", "egg_info"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_support import flip
+from shipped_runs import shipped_runs
 from storage_support import grid, save
 
 from simulator.archive.shard import Dataset
@@ -152,7 +153,7 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
+@pytest.mark.parametrize("case", [path.stem for path in shipped_runs()])
 def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(
     case: str, somewhere: Path, capsys
 ):

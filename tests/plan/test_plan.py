@@ -83,7 +83,9 @@ def test_files_and_steps_by_hand():
     plan = Plan(config, TINY, 1, StepCount(100, "given"))
     assert plan.files.snapshots == 4  # at 0, 4, 8 and 10
     assert plan.files.snapshot == 3 * 32**3 * 8
-    alone = config_of("schrodinger_poisson", SMALL, "output.snapshots.fields=[psi]")
+    alone = config_of(
+        "schrodinger_poisson", SMALL, "precision=single", "output.snapshots.fields=[psi]"
+    )
     waves = Plan(alone, TINY, 1, StepCount(100, "given"))
     assert waves.files.snapshot == 32**3 * (8 + 4)  # psi and its modulus, in single precision
     kept = (2 * 10 + 1) ** 2 * (10 + 1)

@@ -31,6 +31,10 @@ FEW = [
     ("schrodinger_poisson", "kick_drift_kick", 4, "single"),
     ("composite", "kick_drift_kick", 1, "double"),
 ]
+# The shipped composite begins with a start of a plugin.
+MARKED = [
+    pytest.param(*case, marks=pytest.mark.plugins if case[0] == "composite" else ()) for case in FEW
+]
 EVERY = [
     case
     for kind in MODELS
@@ -50,7 +54,7 @@ def held_to(kind: str, integrator: str, devices: int, precision: str, *overrides
 
 @pytest.mark.parametrize(
     ("kind", "integrator", "devices", "precision"),
-    [*FEW, *(slow(*case) for case in EVERY if case not in FEW)],
+    [*MARKED, *(slow(*case) for case in EVERY if case not in FEW)],
 )
 def test_the_memory_of_a_step(kind, integrator, devices, precision):
     held_to(kind, integrator, devices, precision)
