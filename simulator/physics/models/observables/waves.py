@@ -111,7 +111,6 @@ def energy_parts(
     J. Atmos. Sci. 52, 4410; Smith and Waleffe 2002, J. Fluid Mech. 451, 145). `wave_up_energy` is
     the energy of waves whose group velocity has a positive component along e, `wave_down_energy`
     that of waves with a negative component; the energy of all other waves is divided equally.
-
     `wave_energy`: both waves. `vortical_energy`: the steady part, and without stratification all
     modes with omega = 0, the two-dimensional flow. `shear_energy`, with stratification only: modes
     with omega = 0, horizontally uniform flow and buoyancy, their means included."""
@@ -126,8 +125,7 @@ def energy_parts(
     rising = _component(velocity, axis)
     spinning = _component(scaled_curl, axis)
     total = 0.5 * squared(velocity)
-    # Twice the excess of the wave along k over the wave against it: for inertial waves the
-    # helicity.
+    # Twice the excess of the wave along k over that against it; for inertial waves the helicity.
     excess = coriolis * (
         dot(velocity.real, scaled_curl.real) + dot(velocity.imag, scaled_curl.imag)
     )
