@@ -46,6 +46,7 @@ SMALLEST: dict[str, list[str]] = {
     "few_steps": ["--points", "8", "--steps", "2", "--reference", "4"],
     "gpu_day": ["--platform", "cpu", "--shapes", "8", "--seconds", "0.1", "--minutes", "0"],
     "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],
+    "without_plugins": ["core", "tests/test_files.py", "-n", "0", "-q"],
     "mutants": ["cover", "--tests", str(ROOT / "tests/test_files.py")],
     "nudged_twins": [
         *("--points", "12", "--spin-up", "0.1", "--stop", "0.2"),

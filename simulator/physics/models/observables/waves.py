@@ -138,15 +138,22 @@ def energy_parts(
         excess = excess + 2 * buoyancy_frequency * (
             rising.real * theta.imag - rising.imag * theta.real
         )
-    oscillating = omega > 0
-    wave = jnp.where(oscillating, total - vortical, 0)
     difference = -0.5 * rise * excess * inverse
+    return _divided(total, vortical, difference, omega > 0, stratified=theta is not None)
+
+
+def _divided(
+    total: OfModes, vortical: OfModes, difference: OfModes, oscillating: jax.Array, stratified: bool
+) -> dict[str, OfModes]:
+    """The parts of the `total` energy of each mode; `difference`: energy of waves up less that of
+    waves down."""
+    wave = jnp.where(oscillating, total - vortical, 0)
     steady = jnp.where(oscillating, 0, total)
     parts = {
         "wave_energy": wave,
         "wave_up_energy": 0.5 * (wave + difference),
         "wave_down_energy": 0.5 * (wave - difference),
     }
-    if theta is None:
+    if not stratified:
         return parts | {"vortical_energy": steady}
     return parts | {"vortical_energy": jnp.where(oscillating, vortical, 0), "shear_energy": steady}
