@@ -1,5 +1,6 @@
 """The exchanges of a plan: how messages are stored, and in which order components travel."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ stage sends to modes, or from modes to the messages that it receives."""
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceExchange:
+class DeviceExchange(ABC):
     """The exchanges of one device."""
 
     part: DevicePart
@@ -27,33 +28,34 @@ class DeviceExchange:
         over = self.part.plan.exchanges[i].over
         return messages if self.part.parts(over) == 1 else self.all_to_all(messages, over)
 
+    @abstractmethod
     def all_to_all(self, messages: Arrays, over: str) -> Arrays:
-        raise NotImplementedError
+        """The messages that this device receives from the devices along `over`."""
 
+    @abstractmethod
     def order(self, i: int) -> str:
         """The memory order of messages of exchange `i`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cut(self, array: jax.Array) -> Arrays:
         """An array (component, *order) in parts that are transformed and sent separately."""
-        raise NotImplementedError
 
+    @abstractmethod
     def as_messages(self, packed: Arrays) -> Arrays:
         """Messages from an array for each part of `cut`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def received_planes(self, messages: Arrays, planes: Planes, axis: int) -> Arrays:
         """Some planes of messages, as an array for each part of `cut`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_modes(self, travel: Travel, messages: Arrays) -> Arrays:
         """`travel` to modes, in the order in which components are sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_messages(self, travel: Travel, modes: Arrays, *, reducing: bool) -> Arrays:
         """`travel` from modes to messages. `reducing`: values are only reduced, and no products
         follow."""
-        raise NotImplementedError
 
 
 class MessageArrays(DeviceExchange):

@@ -1,6 +1,7 @@
 """Orders of visits of XLA's stages: an array's planes in blocks, which stay in a core's cache, or
 whole."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
@@ -39,15 +40,15 @@ Visit = Callable[[Planes, Arrays], tuple[Arrays, Reductions]]
 
 
 @dataclass(frozen=True, eq=False)
-class Visits:
+class Visits(ABC):
     """The number of planes that are visited at a time, and the loop over the blocks."""
 
     part: DevicePart
 
+    @abstractmethod
     def planes(self, stage: int, components: int, *, reducing: bool) -> int:
         """The number of planes that a stage visits at a time, with `components` values at each
         point, which are only reduced if `reducing`."""
-        raise NotImplementedError
 
     def every(
         self,
