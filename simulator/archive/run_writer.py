@@ -178,7 +178,8 @@ class Output:
         self.write(lambda: self._rows().append(clock | values))
         model = self._simulation.model
         lines = [*outputs.resolution_warnings(model, values).items()]
-        lines += [("matter", line) for line in matter_warnings(model, values | clock)]
+        if "matter" not in self._warned:
+            lines += [("matter", line) for line in matter_warnings(model, values | clock)]
         for subject, line in lines:
             if self._first and subject not in self._warned:
                 self._simulation.report(f"warning: {line}")
