@@ -174,7 +174,9 @@ def _stdout_failed(error: OSError) -> int:
 
 def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
     first = arguments[0] if arguments else ""
-    for name in (first, *(f"{first} {word}" for word in arguments[1:])):
+    # A subcommand is the second word; an option may stand anywhere.
+    options = (word for word in arguments[2:] if word.startswith("-"))
+    for name in (first, *(f"{first} {word}" for word in (*arguments[1:2], *options))):
         if name in GONE:
             raise UserError(f"simulator {name}: this command is gone; {GONE[name]}")
     if first and not first.startswith("-") and first not in COMMANDS:
