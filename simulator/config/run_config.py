@@ -297,9 +297,9 @@ class RunConfig(Shown, Settings):
             raise self.error(f"{block}.{key}" if block else key, message) from error
 
 
-def force_name(settings: Settings) -> str:
+def force_name(settings: Any) -> str:
     """The name of a force: that of its settings, else its kind."""
-    return getattr(settings, "name", None) or getattr(settings, "kind")  # noqa: B009
+    return getattr(settings, "name", None) or settings.kind
 
 
 def _block_or_list(block: Any) -> Any:
