@@ -167,3 +167,8 @@ def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:
         return part
 
     return admit
+
+
+PLUGIN_COMMANDS = Registry[object]("simulator.commands", {})
+"""The commands that plugins and other packages add. Their names tell what a user can type, and the
+folders of a run that may hold their results; none is loaded for that."""

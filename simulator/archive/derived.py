@@ -7,7 +7,6 @@ altered, or that belongs to another snapshot, is noticed and made again."""
 import re
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from simulator.archive.hdf5_image import SEAL, Fill, write_sealed
@@ -16,6 +15,7 @@ from simulator.archive.snapshot_index import fill_index, fill_sidecar
 from simulator.archive.snapshot_reader import Snapshot, configuration_of
 from simulator.errors import RunFailure, UserError
 from simulator.measure import snapshot_files
+from simulator.registry import PLUGIN_COMMANDS
 
 RESULT = re.compile(r".*_(\d{8,})(\.\w+)?\.h5")
 
@@ -62,16 +62,11 @@ def _origin(folder: Path, manifest: Manifest) -> bytes:
     return folder.name.encode() + manifest.encode()
 
 
-def result_folders() -> frozenset[str]:
-    """The names of the folders in which plugins' commands may have results: their own names."""
-    return frozenset(entry_points(group="simulator.commands").names)
-
-
 def result_problems(run: Path) -> Iterator[tuple[Path, str | None]]:
     """Every result of a plugin's command in a run, and why it does not belong to a snapshot; None
     if it does."""
     snapshots = {folder.name: folder for folder in committed(run / "snapshots")}
-    for command in sorted(result_folders()):
+    for command in sorted(PLUGIN_COMMANDS.names):
         for path in sorted((run / command).glob("*.h5")):
             if (named := RESULT.fullmatch(path.name)) is not None:
                 problem = _result_problem(path, snapshots.get(named[1]))

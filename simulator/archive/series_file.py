@@ -22,7 +22,7 @@ import numpy as np
 
 from simulator.errors import UserError
 from simulator.files import UNRECORDED, Journal, reading, replace_file
-from simulator.measure import KINDS
+from simulator.measure import OUTPUTS
 from simulator.words import Shown
 
 TABLE = "diagnostics.csv"
@@ -373,8 +373,8 @@ class SeriesReader(Shown):
 def series_names(folder: Path) -> list[str]:
     """Names of the series that a run folder may have (NAME.h5 with NAME.parts/): every registered
     kind, then the other series in `folder`, such as those of the user's functions."""
-    others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS.names)
-    return [*KINDS.names, *(path.stem for path in others if _is_series(path))]
+    others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in OUTPUTS.names)
+    return [*OUTPUTS.names, *(path.stem for path in others if _is_series(path))]
 
 
 def _is_series(path: Path) -> bool:

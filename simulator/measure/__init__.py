@@ -66,19 +66,11 @@ class _Series(Mapping[str, Kind]):
     """The kinds of series among `OUTPUTS`. The names of our own, which are all series, are known
     without importing their modules."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all kinds of output, of which none is loaded."""
-        return OUTPUTS.names
-
     def __iter__(self) -> Iterator[str]:
         return (n for n in OUTPUTS if n in OUTPUTS.own or isinstance(OUTPUTS[n], Kind))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return any(name == other for other in self)
 
     def __getitem__(self, name: str) -> Kind:
         kind = OUTPUTS[name]
@@ -90,21 +82,24 @@ class _Series(Mapping[str, Kind]):
 KINDS = _Series()
 
 
+def _of_packages(output: Mapping[str, Any]) -> Iterator[OutputKind]:
+    """The kinds of packages that a run with the settings `output` asks for; no other is loaded."""
+    for name in OUTPUTS.names:
+        if name not in OUTPUTS.own and output.get(name) is not None:
+            yield OUTPUTS[name]
+
+
 def snapshot_files(output: Mapping[str, Any]) -> dict[str, SnapshotFile]:
     """The kinds of files that a run with the settings `output` writes beside each snapshot, by
     name. Packages add them, so that our own kinds of series, which import JAX, are not loaded."""
-    packages = (name for name in OUTPUTS.names if name not in OUTPUTS.own)
-    kinds = ((name, OUTPUTS[name]) for name in packages if output.get(name) is not None)
-    return {name: kind for name, kind in kinds if isinstance(kind, SnapshotFile)}
+    return {k.name: k for k in _of_packages(output) if isinstance(k, SnapshotFile)}
 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
     """The series that a run with the settings `output` writes: (file name, kind, settings of the
     series). The settings of a series are None if only snapshots add rows."""
-    for name in OUTPUTS.names:
-        if name not in OUTPUTS.own and getattr(output, name, None) is None:
-            continue
-        kind = OUTPUTS[name]
+    own = (OUTPUTS[name] for name in OUTPUTS.own)
+    for kind in (*own, *_of_packages(dict(output))):
         if not isinstance(kind, Kind):
             continue
         series = dict(kind.series(getattr(output, kind.name, None)))

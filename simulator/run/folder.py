@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.archive.derived import RESULT, result_folders
+from simulator.archive.derived import RESULT
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
 from simulator.archive.manifest import NAME as MANIFEST
@@ -35,7 +35,8 @@ from simulator.files import (
     remove_tree,
     with_path,
 )
-from simulator.measure import KINDS
+from simulator.measure import OUTPUTS
+from simulator.registry import PLUGIN_COMMANDS
 from simulator.run.lock import RunLock
 
 if TYPE_CHECKING:  # the folder is looked at without JAX
@@ -67,7 +68,7 @@ program named in it."""
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
     """The names of all files and folders that a run with these series writes into its folder."""
-    folders = (*SAVES, "plots", "inputs", "logs", "analysis", *result_folders())
+    folders = (*SAVES, "plots", "inputs", "logs", "analysis", *PLUGIN_COMMANDS.names)
     files = (CONFIG, STATE, LEDGER, *_WRITTEN, *_INDICES, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
@@ -233,14 +234,14 @@ class RunFolder:
     def recorded(self) -> Iterator[Path]:
         """The existing files that a run's ledger records; for a snapshot or checkpoint the
         manifest."""
-        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS.names)):
+        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in OUTPUTS.names)):
             if (path := self.path / name).is_file():
                 yield path
         for kind in SAVES:
             for folder in committed(self.path / kind):
                 if (path := folder / MANIFEST).is_file():
                     yield path
-        for name in ("inputs", *(f"{name}.parts" for name in KINDS.names)):
+        for name in ("inputs", *(f"{name}.parts" for name in OUTPUTS.names)):
             if (folder := self.path / name).is_dir():
                 files = (p for p in folder.iterdir() if not p.name.startswith(TEMPORARY))
                 yield from sorted(p for p in files if p.is_file())
@@ -260,7 +261,7 @@ class RunFolder:
         ledger = read_ledger(self.path)
         recorded = (Path(name) for name in ledger.files) if ledger else ()
         series = {
-            *KINDS.names,
+            *OUTPUTS.names,
             *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5"),
         }
         # The ledger is removed first, because `verify` would report the files removed below as
@@ -268,7 +269,7 @@ class RunFolder:
         (self.path / LEDGER).unlink(missing_ok=True)
         for name in SAVES:
             _remove_entries(self.path / name, _SAVED)
-        for name in result_folders():
+        for name in PLUGIN_COMMANDS.names:
             _remove_entries(self.path / name, _RESULT)
         for name in series:
             _remove_entries(self.path / f"{name}.parts", _PART)

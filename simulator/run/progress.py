@@ -28,6 +28,7 @@ from simulator.physics.resolution_columns import (
     UNDER_RESOLVED,
     measured_resolutions,
 )
+from simulator.registry import PLUGIN_COMMANDS
 from simulator.run.events import Moment
 from simulator.run.log import RunLog
 from simulator.run.state_file import Outcome
@@ -202,12 +203,13 @@ def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, f
     z = redshift_of(background_of(simulation.model), moment.time)
     words = f"t = {moment.time:g}{z}, step {moment.step}"
     devices = len(simulation.cluster.devices)
+    drawing = [name for name in ("plot", "report") if name in PLUGIN_COMMANDS]
     if outcome.ended == "finished":
         lines = [f"finished at {words}"]
-        commands = ("plot", "report", "verify")
+        commands = (*drawing, "verify")
     else:
         lines = [f"stopped at {words}: {outcome.reason}"]
-        commands = ("resume", "plot", "report")
+        commands = ("resume", *drawing)
     if outcome.steps and outcome.seconds > 0:
         lines.append(step_cost(outcome.steps, outcome.seconds, simulation.grid.points, devices))
     return lines + summary(folder, spent, [[*typed(), name, str(folder)] for name in commands])

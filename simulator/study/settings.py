@@ -11,7 +11,7 @@ from simulator.config.blocks import with_blocks
 from simulator.config.load import SWEEP, FileSettings
 from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
-from simulator.measure import KINDS
+from simulator.measure import OUTPUTS
 from simulator.run.folder import own_names
 from simulator.settings import (
     Count,
@@ -56,7 +56,7 @@ _entries = _filled(
 
 
 def _usable_name(name: str) -> str:
-    if usable_name(name) in own_names(KINDS.names):
+    if usable_name(name) in own_names(OUTPUTS.names):
         raise ValueError(
             f"{shown(name)} is the name of a file of every run; give the sweep another name"
         )

@@ -7,15 +7,13 @@ from typing import Self
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from simulator.registry import Registry
+from simulator.registry import PLUGIN_COMMANDS
 from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY, typed
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.study.sweep import Sweep
 from simulator.words import duration, short
-
-_COMMANDS = Registry[object]("simulator.commands", {})  # those of plugins
 
 
 def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
@@ -26,7 +24,7 @@ def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
     wanted += [["table"]] if MemberState.DONE in stages else []
     commands = [typed_sweep(command, sweep, *options) for command, *options in wanted]
     if stages == {MemberState.DONE}:
-        others = ["report"] if "report" in _COMMANDS else []
+        others = ["report"] if "report" in PLUGIN_COMMANDS else []
         for key, block in sweep.blocks.items():
             if getattr(sweep.settings, key) is not None:
                 others += block.following(sweep)

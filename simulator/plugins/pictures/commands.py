@@ -72,12 +72,12 @@ def plot_command(args: argparse.Namespace) -> int:
     drawn are reported on stderr.
 
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
-    from simulator.measure import KINDS
+    from simulator.measure import OUTPUTS
     from simulator.plugins.pictures.choice import Selection
     from simulator.plugins.pictures.runs import plot_runs
     from simulator.plugins.pictures.series_pictures import PICTURES
 
-    known = dict.fromkeys(("diagnostics", *KINDS.names, *PICTURES.names))
+    known = dict.fromkeys(("diagnostics", *OUTPUTS.names, *PICTURES.names))
     for kind in args.what or ():
         # the series of a user's function
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)

@@ -18,7 +18,7 @@ from simulator.archive.open_run import Run, open_run
 from simulator.archive.series_file import TABLE, SeriesReader
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file
-from simulator.measure import KINDS
+from simulator.measure import OUTPUTS
 from simulator.plugins.pictures import lines
 from simulator.plugins.pictures.choice import Selection, Window, window
 from simulator.plugins.pictures.kinds.spectra import (
@@ -130,7 +130,7 @@ def _of_run(
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
     for name in PICTURES.names:
-        if name not in KINDS.names and choice.takes(name):
+        if name not in OUTPUTS.names and choice.takes(name):
             for stem, build in PICTURES[name](run.path, labels, choice):
                 if choice.shows(stem):
                     yield stem, build
