@@ -250,7 +250,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
         process.stdout.close()
         assert (process.wait(60), process.stderr.read()) == (0, "")
     log = (tmp_path / "7" / "run.log").read_text()
-    assert "finished at t = " in log and "simulator plot 7" in log
+    assert "finished at t = " in log and "simulator verify 7" in log
     assert main(["resume", "7", "time.max_steps=4"]) == 0
     assert open_run("7").state.step == 4
 
