@@ -2,7 +2,8 @@
 been there: neither their folders nor their entry points.
 
     python scripts/without_plugins.py core [pytest arguments]    # the tests of the core, no plugin
-    python scripts/without_plugins.py NAME [pytest arguments]    # the tests of a plugin, no other
+    python scripts/without_plugins.py NAME [pytest arguments]    # the tests of a plugin, which has
+                                                                 # only the plugins that it needs
 
 `./scripts/test --core` and `./scripts/test --plugin NAME` call it."""
 
@@ -17,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = sorted(path.parent.name for path in (ROOT / "simulator/plugins").glob("*/__init__.py"))
+NEEDS = {"cosmology": ["gravity"], "assimilation": ["gradients"]}
+"""The other plugins that a plugin cannot do without."""
+
 NOT_OF_THE_CORE = ("plugins", "docs", "scripts")
 """Folders of tests that need plugins: their own, and those of pages and scripts, which use every
 part of the program."""
@@ -71,7 +75,8 @@ def main() -> int:
         tests = []
     with tempfile.TemporaryDirectory(prefix="simulator-without-plugins-") as folder:
         place = Path(folder)
-        copy_without([name for name in PLUGINS if name != kept], place)
+        needed = (kept, *NEEDS.get(kept, ()))
+        copy_without([name for name in PLUGINS if name not in needed], place)
         path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
         command = [sys.executable, "-m", "pytest", *arguments, *tests]
         return subprocess.call(command, cwd=place, env={**os.environ, "PYTHONPATH": path})
