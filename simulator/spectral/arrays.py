@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer
 
 Number = Float[Array, ""]
@@ -101,7 +102,7 @@ def quotient(a: jax.Array | float, b: jax.Array) -> jax.Array:
     return jnp.where(zero, 0, a / jnp.where(zero, 1, b))
 
 
-def holds(condition: Any) -> bool:
+def holds(condition: ArrayLike) -> bool:
     """Whether a condition on values is met; True if a run is only checked, so that there are no
     values."""
     try:

@@ -1,7 +1,9 @@
 """The contract of a backend of the distributed transforms."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from jax.typing import DTypeLike
 
 from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions
 from simulator.spectral.transform import Transform
@@ -35,7 +37,7 @@ class Backend(ABC):
         modes: Modes,
         candidate: Candidate,
         devices: Devices,
-        dtype: Any,
+        dtype: DTypeLike,
         options: TransformOptions,
     ) -> Transform:
         """The transform that `candidate` describes. Raises UserError for options that the backend

@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from simulator.errors import UserError
 from simulator.spectral import jaxdecomp, native, plans, staged
@@ -136,7 +137,7 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
 def make_transform(
     grid: Grid,
     devices: Devices,
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     backend: str = staged.NAME,
     decomposition: str = "auto",
     real: bool = True,
@@ -156,7 +157,11 @@ def make_transform(
 
 
 def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any
+    modes: Modes,
+    candidate: Candidate,
+    devices: Devices,
+    dtype: DTypeLike = np.float64,
+    **options: Any,
 ) -> Transform:
     """The transform that a candidate describes. `options`: the fields of `TransformOptions`."""
     return BACKENDS[candidate.backend].build(

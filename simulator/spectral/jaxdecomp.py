@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
@@ -35,7 +36,7 @@ class JaxdecompTransform(Transform):
     kernels = "xla"
 
     def __init__(
-        self, modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64
+        self, modes: Modes, candidate: Candidate, devices: Devices, dtype: DTypeLike = np.float64
     ):
         self.grid, self.dtype = modes.grid, np.dtype(dtype)
         self.mesh = make_mesh(devices, candidate.mesh, AXES)
@@ -180,7 +181,7 @@ class Jaxdecomp(Backend):
         modes: Modes,
         candidate: Candidate,
         devices: Devices,
-        dtype: Any,
+        dtype: DTypeLike,
         options: TransformOptions,
     ) -> JaxdecompTransform:
         if options.members > 1:

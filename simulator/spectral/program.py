@@ -19,11 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import ShapedArray
 from jax.custom_derivatives import zero_from_primal
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 
 from simulator.cluster.mesh import spatial
 
@@ -269,11 +271,11 @@ def fingerprint(jaxpr: ClosedJaxpr) -> int:
     """A hash of 32 bits of a program: of its operations, their parameters and all constants."""
     digest = hashlib.sha256()
 
-    def constant(value: Any) -> None:
+    def constant(value: ArrayLike) -> None:
         array = np.asarray(value)
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
 
-    def add(value: Any) -> None:
+    def add(value: object) -> None:
         if isinstance(value, ClosedJaxpr):
             for item in value.consts:
                 constant(item)
@@ -310,7 +312,7 @@ def _independent_dimensions(mesh: Mesh, operands: Sequence[Any], results: Sequen
     """A sharding rule in which nothing propagates: the shardings of a program are fixed."""
     number = count()
 
-    def named(array: Any) -> str:
+    def named(array: jax.Array | ShapedArray | jax.ShapeDtypeStruct) -> str:
         return " ".join(f"f{next(number)}" for _ in array.shape)
 
     return " -> ".join(", ".join(map(named, arrays)) for arrays in (operands, results))
@@ -326,7 +328,7 @@ def _(*arrays: jax.Array, program: Program, call: ClosedJaxpr) -> Arrays:
 
 
 @program_p.def_abstract_eval
-def _(*avals: Any, program: Program, call: ClosedJaxpr) -> list[Any]:
+def _(*avals: ShapedArray, program: Program, call: ClosedJaxpr) -> list[Any]:
     return call.out_avals
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from jax.typing import DTypeLike
+
 from simulator.cluster.cache_folders import base_folder
 from simulator.cluster.start import Cluster
 from simulator.errors import UserError
@@ -35,7 +37,7 @@ class Request:
     with a key."""
 
     modes: Modes
-    dtype: Any
+    dtype: DTypeLike
     backend: str
     decomposition: str
     mesh: Shape

@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Sharding
+from jax.typing import DTypeLike
 
 from simulator.cluster.cache_folders import check_private
 from simulator.errors import UserError
@@ -41,7 +43,7 @@ class Measurement:
 
     modes: Modes
     devices: Devices
-    dtype: Any
+    dtype: DTypeLike
     decomposition: str = "auto"
     mesh: Shape = "auto"
     kernels: Kernels = "auto"
@@ -195,7 +197,7 @@ def _nonlinear_term(transform: Transform) -> Callable[[], float]:
     return timed
 
 
-def random_array(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array:
+def random_array(shape: tuple[int, ...], dtype: DTypeLike, sharding: Sharding) -> jax.Array:
     """Normal random numbers, generated on the devices that hold them."""
     return jax.jit(
         lambda: jax.random.normal(jax.random.key(0), shape, dtype), out_shardings=sharding

@@ -1,7 +1,7 @@
 """The description of a field: components, transform and units, for all code that stores, measures
 or draws it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -20,7 +20,7 @@ __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
 VECTOR = ("x", "y", "z")
 
-MatterFields = Mapping[str, Any]
+MatterFields = dict[str, Any]
 """The fields of a composite or of one of its components: coefficients, sets of particles
 (`ParticleSet`) and numbers of the memory, by name."""
 

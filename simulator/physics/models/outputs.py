@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from simulator.physics.models.cosmology import in_units
 from simulator.physics.models.equation import Equation
-from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, MatterFields
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
 from simulator.physics.models.split_equation import SplitEquation, populations_of
@@ -72,7 +72,7 @@ def units_of(model: Equation, spec: FieldSpec) -> str:
     return in_units(spec.units, model.unit_system if isinstance(model, SplitEquation) else "")
 
 
-def field_values(model: Equation, name: str, fields: Any) -> jax.Array:
+def field_values(model: Equation, name: str, fields: MatterFields) -> jax.Array:
     """The values of one field, evolved or derived, (component, x, y, z) or, in two dimensions,
     (component, x, y), zero in padding. Raises KeyError, which lists the fields, for another
     name."""
@@ -80,7 +80,7 @@ def field_values(model: Equation, name: str, fields: Any) -> jax.Array:
     return model.transform.physical.as_seen(grid_values(model, name, fields))
 
 
-def grid_values(model: Equation, name: str, fields: Any) -> PhysicalField:
+def grid_values(model: Equation, name: str, fields: MatterFields) -> PhysicalField:
     """The values of one field, evolved or derived, with three axes in two dimensions, too; zero in
     padding."""
     if name in model.fields:
@@ -108,7 +108,7 @@ def point_moments(model: Equation, fields: Fields) -> Evaluated:
     return model.transform.evaluate(inputs, local, tuple(part.parameters for part in wanted))
 
 
-def columns(model: Equation, fields: Any, time: Number) -> tuple[Columns, Evaluated]:
+def columns(model: Equation, fields: MatterFields, time: Number) -> tuple[Columns, Evaluated]:
     """Scalars of `diagnostics.csv` by column, without those of forces and terms, which are not
     evaluated; and the maxima and means behind them."""
     model = model.at(time)
@@ -119,7 +119,7 @@ def columns(model: Equation, fields: Any, time: Number) -> tuple[Columns, Evalua
     return row, evaluated
 
 
-def diagnostics(model: Equation, fields: Any, time: Number) -> Columns:
+def diagnostics(model: Equation, fields: MatterFields, time: Number) -> Columns:
     """The `columns`, and `rate`, the largest rate (1/time) that a step has to resolve. Terms need
     the arrays of the state: `tendency.with_arrays`."""
     model = model.at(time)
@@ -140,7 +140,7 @@ def in_every_step(model: Equation) -> bool:
 
 
 def budget_row(
-    model: Equation, fields: Any, time: Number, accelerations: Fields | None
+    model: Equation, fields: MatterFields, time: Number, accelerations: Fields | None
 ) -> BudgetRow:
     """The row of a momentary budget that defines none itself: d energy / dt is the slope of the
     energy by the fields times their rates."""
@@ -169,7 +169,7 @@ def resolution_warnings(model: Equation, row: Mapping[str, float]) -> dict[str, 
     return merged(part.warnings(model, row) for part in model.has)
 
 
-def step_trouble(model: Equation, fields: Any) -> tuple[str, str] | None:
+def step_trouble(model: Equation, fields: MatterFields) -> tuple[str, str] | None:
     """The reason why no step can be taken from finite fields, and a remedy; None if a step can be
     taken."""
     reasons = (part.trouble(model, fields) for part in model.has)
@@ -181,7 +181,7 @@ def spectral_energies(model: Equation, fields: Fields) -> dict[str, OfModes]:
     return merged(part.energies(model, fields) for part in model.has)
 
 
-def spectra(model: Equation, fields: Any) -> dict[str, Spectrum]:
+def spectra(model: Equation, fields: MatterFields) -> dict[str, Spectrum]:
     """Shell spectra by name."""
     energies = shell_spectra(model.transform.layout, spectral_energies(model, fields))
     return {**energies, **merged(part.spectra(model, fields) for part in model.has)}

@@ -125,7 +125,11 @@ class Propagator(Evolved):
     after `scale`."""
 
     def __init__(
-        self, factors: Mapping[str, Any], coupling: Coupling, blocks: Blocks, scale: Any = None
+        self,
+        factors: Mapping[str, Any],
+        coupling: Coupling,
+        blocks: Blocks,
+        scale: Any = None,
     ):
         super().__init__(factors)
         self.coupling = coupling
@@ -138,7 +142,7 @@ class Propagator(Evolved):
         scaled = coupled if self.scale is None else self.scale * coupled
         return Evolved(own | self.coupling.applied(self.blocks, scaled))
 
-    def __rmul__(self, factor: Any) -> "Propagator":
+    def __rmul__(self, factor: "Evolved | Number | float") -> "Propagator":
         """h times the operator, where h may have one number for each unknown."""
         each = factor if isinstance(factor, Evolved) else Evolved(dict.fromkeys(self, factor))
         factors = {name: each[name] * own for name, own in self.items()}
@@ -196,18 +200,18 @@ def _exponential_of_two(dt: Number, z: SmallMatrix) -> SmallMatrix:
     )
 
 
-def _capped(rate: Any) -> Any:
+def _capped(rate: OverModes) -> OverModes:
     return rate + (jnp.maximum(rate.real, -_LARGEST) - rate.real)
 
 
-def _slow_root(mean: Any, root: Any, determinant: Any) -> Any:
+def _slow_root(mean: OverModes, root: OverModes, determinant: OverModes) -> OverModes:
     """The larger of mean +- root, of damped modes without cancellation."""
     cancels = (mean.real < 0) & (abs(root) > 0.5 * abs(mean))
     fast = jnp.where(cancels, mean - root, 1)
     return jnp.where(cancels, determinant / fast, mean + root)
 
 
-def _series(square: Any) -> tuple[Any, Any]:
+def _series(square: OverModes) -> tuple[OverModes, OverModes]:
     """cosh r and sinh r / r for |r^2| <= 1/4."""
     cosh = sinch = jnp.zeros_like(square)
     for n in reversed(range(8)):
@@ -216,7 +220,9 @@ def _series(square: Any) -> tuple[Any, Any]:
     return cosh, sinch
 
 
-def _hyperbolic(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
+def _hyperbolic(
+    dt: Number, mean: OverModes, square: OverModes, determinant: OverModes
+) -> tuple[OverModes, OverModes]:
     """e^mean cosh r and e^mean sinh r / r for a real r^2 of either sign."""
     small = abs(square) < 0.25
     r = jnp.sqrt(jnp.where(small, 1, abs(square)))
@@ -237,7 +243,9 @@ def _hyperbolic(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[A
     return jnp.where(small, decay * near[0], cosh), jnp.where(small, decay * near[1], sinch)
 
 
-def _hyperbolic_complex(dt: Number, mean: Any, square: Any, determinant: Any) -> tuple[Any, Any]:
+def _hyperbolic_complex(
+    dt: Number, mean: OverModes, square: OverModes, determinant: OverModes
+) -> tuple[OverModes, OverModes]:
     """The same for complex numbers; r is the root with Re r >= 0."""
 
     def small() -> Any:
@@ -275,7 +283,7 @@ def fastest_growth(L: SmallMatrix) -> Number:
     bound = jnp.maximum(_row_sum(L), jnp.finfo(jnp.float64).tiny)
     power = phi_matrices((1 / bound) * _dense(L))[0]
 
-    def squared(n: Any, pair: tuple[SmallMatrix, Any]) -> tuple[SmallMatrix, Any]:
+    def squared(n: jax.Array, pair: tuple[SmallMatrix, Any]) -> tuple[SmallMatrix, Any]:
         power, logarithm = pair
         size = reduce(jnp.maximum, (abs(entry) for entry in power.entries))
         size = jnp.where(size > 0, size, 1)

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
+from jax.typing import ArrayLike
 
 from simulator.spectral.schedules.device_part import Arrays, Pointwise, Ranges
 
@@ -178,14 +180,14 @@ class Recorder:
             names.flat[place] = self.operation(kind, int(one), int(other))
         return names
 
-    def parameter(self, argument: int, aval: Any, *, known: bool) -> np.ndarray:
+    def parameter(self, argument: int, aval: ShapedArray, *, known: bool) -> np.ndarray:
         """The names of the entries of an argument."""
         if not known or aval.size > MOST_NUMBERS or aval.dtype != self.dtype:
             return np.full(aval.shape, UNKNOWN)
         names = [self.number(ArgumentEntry(argument, entry)) for entry in range(aval.size)]
         return np.array(names, int).reshape(aval.shape)
 
-    def constant(self, value: Any) -> np.ndarray:
+    def constant(self, value: ArrayLike) -> np.ndarray:
         shape = np.shape(value)
         if np.size(value) > MOST_NUMBERS or jnp.result_type(value) != self.dtype:
             return np.full(shape, UNKNOWN)
@@ -206,7 +208,7 @@ class Recorder:
     def named(self, variables: Sequence[Any], names: dict[Any, np.ndarray]) -> list[np.ndarray]:
         return [self.constant(v.val) if type(v) is Literal else names[v] for v in variables]
 
-    def results(self, equation: Any, operands: list[np.ndarray]) -> list[np.ndarray]:
+    def results(self, equation: JaxprEqn, operands: list[np.ndarray]) -> list[np.ndarray]:
         name = equation.primitive.name
         parameters = equation.params
         inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
@@ -223,7 +225,8 @@ class Recorder:
             return [self.each("mul", first, first)]
         if name in OVER_COMPONENTS:
             return [self.over_components(OVER_COMPONENTS[name], first, parameters["axes"])]
-        return rearranged(name, parameters, operands, equation.outvars[0].aval, self.dtype)
+        shape = cast(ShapedArray, equation.outvars[0].aval).shape
+        return rearranged(name, parameters, operands, shape, self.dtype)
 
     def over_components(self, kind: str, names: np.ndarray, axes: Sequence[int]) -> np.ndarray:
         """Operations along axes of components, one after another."""
@@ -306,10 +309,11 @@ def rearranged(
     name: str,
     parameters: Mapping[str, Any],
     operands: list[np.ndarray],
-    aval: Any,
+    result: tuple[int, ...],
     dtype: np.dtype,
 ) -> list[np.ndarray]:
-    """The names of numbers after an operation that moves them."""
+    """The names of numbers after an operation that moves them, whose first result has the shape
+    `result`."""
     first = operands[0] if operands else np.empty(0, int)
     match name:
         case "copy" | "stop_gradient":
@@ -317,14 +321,14 @@ def rearranged(
         case "convert_element_type" if parameters["new_dtype"] == dtype:
             return [first]
         case "squeeze":
-            return [first.reshape(aval.shape)]
+            return [first.reshape(result)]
         case "reshape" if parameters["dimensions"] is None:
-            return [first.reshape(aval.shape)]
+            return [first.reshape(result)]
         case "broadcast_in_dim":
-            shape = [1] * len(aval.shape)
+            shape = [1] * len(result)
             for axis, extent in zip(parameters["broadcast_dimensions"], first.shape, strict=True):
                 shape[axis] = extent
-            return [np.broadcast_to(first.reshape(shape), aval.shape)]
+            return [np.broadcast_to(first.reshape(shape), result)]
         case "slice":
             limits = parameters["start_indices"], parameters["limit_indices"]
             strides = parameters["strides"] or (1,) * first.ndim

@@ -86,7 +86,7 @@ def _in_space(vector: Iterable[Any]) -> list[Any]:
     return components if len(components) == 3 else [*components, 0 * components[0]]
 
 
-def _component(vector: Any, axis: Sequence[float]) -> jax.Array:
+def _component(vector: Sequence[jax.Array] | jax.Array, axis: Sequence[float]) -> jax.Array:
     return jnp.asarray(sum(float(d) * vector[i] for i, d in enumerate(axis) if d))
 
 
