@@ -16,7 +16,7 @@ from simulator.physics.models.tendency import fastest, with_arrays
 from simulator.physics.particles.population import Sets
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.splitting import KickDriftKick
-from simulator.simulation.steps import StepEnd, Wrap, at_failure, joined_steps, one_step
+from simulator.simulation.steps import StepEnd, at_failure, joined_steps, one_step
 from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, Truth
 
@@ -98,21 +98,6 @@ def advance_of(
     parts = (type(model).__name__, type(integrator).__name__, model.transform.name)
     advance.__name__ = name or "_".join(("advance", *parts))
     return jax.jit(advance, donate_argnums=0)
-
-
-def step_of(
-    system: System, integrator: Integrator, wrap: Wrap | None = None
-) -> Callable[[State, Number | float], State]:
-    """The pure function (state, dt) -> state. `wrap` maps the tendency (u, t) -> (rates, maxima) to
-    another function with the same result, e.g. `jax.checkpoint`."""
-
-    def step(state: State, dt: Number | float) -> State:
-        size = jnp.asarray(dt, jnp.float64)
-        time = state.time + size
-        end = StepEnd(size, origin=time, since=jnp.int64(0), time=time)
-        return one_step(system, integrator, state, lambda state, rate: end, wrap)
-
-    return step
 
 
 def aligned(state: State, dt: Number, until: Until, fixed: bool, halves: bool = True) -> StepEnd:

@@ -35,9 +35,9 @@ from jax.core import Tracer
 from simulator.errors import UserError
 from simulator.physics.models import State
 from simulator.simulation import initial_state, particle_adjoint
-from simulator.simulation.advance import step_of
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
+from simulator.simulation.steps import step_of
 from simulator.simulation.varied import BLOCKS
 from simulator.spectral.arrays import Number
 from simulator.spectral.transform import Tree

@@ -21,7 +21,7 @@ from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import initial_state, quantities
-from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, rate_of, step_of
+from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, rate_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcings, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
@@ -33,6 +33,7 @@ from simulator.simulation.placement import (
     together,
     unstack_members,
 )
+from simulator.simulation.steps import step_of
 from simulator.simulation.system import System
 from simulator.simulation.varied import with_values
 from simulator.spectral.arrays import Number, Spectrum, Truth

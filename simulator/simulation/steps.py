@@ -52,6 +52,21 @@ Tendency = Callable[[Evolved, Number], tuple[Evolved, Any]]
 Wrap = Callable[[Tendency], Tendency]
 
 
+def step_of(
+    system: System, integrator: Integrator, wrap: Wrap | None = None
+) -> Callable[[State, Number | float], State]:
+    """The pure function (state, dt) -> state. `wrap` maps the tendency (u, t) -> (rates, maxima) to
+    another function with the same result, e.g. `jax.checkpoint`."""
+
+    def step(state: State, dt: Number | float) -> State:
+        size = jnp.asarray(dt, jnp.float64)
+        time = state.time + size
+        end = StepEnd(size, origin=time, since=jnp.int64(0), time=time)
+        return one_step(system, integrator, state, lambda state, rate: end, wrap)
+
+    return step
+
+
 def one_step(
     system: System,
     integrator: Integrator,

@@ -204,6 +204,24 @@ class DevicePart:
         along = [order[a] if a in order else free.pop() for a in range(3)]
         return array.transpose(*range(lead), *(lead + i for i in along))
 
+    def closed(
+        self, pointwise: Pointwise, block: tuple[int, ...], order: str
+    ) -> tuple[Callable[..., tuple[jax.Array | None, Reductions]], Sequence[jax.Array]]:
+        """The function of values (component, *order) of the shape `block` with the traced values that
+        it closes over as parameters, by which JAX can differentiate it."""
+        extents = dict(zip(order, block[1:], strict=True))
+        masked = self.padded + self.block
+
+        def at_points() -> tuple[jax.Array, Points, jax.Array]:
+            kind = self.dtype if self.real else np.result_type(self.dtype, np.complex64)
+            values = jnp.zeros(block, kind)
+            lines = [[n if a == axis else 1 for a, n in extents.items()] for axis in AXES]
+            points = Points(*(jnp.zeros(line, self.dtype) for line in lines))
+            mask = [n if axis in masked else 1 for axis, n in extents.items()]
+            return values, points, jnp.ones(mask, bool)
+
+        return jax.closure_convert(pointwise, *jax.eval_shape(at_points))
+
     def over_devices(self, reduced: Reductions) -> Reductions:
         """The reductions over the points of all devices."""
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))

@@ -19,7 +19,7 @@ from simulator.spectral.native import EVALUATE, load
 from simulator.spectral.native.stage import Form, Side, Transformed, run
 from simulator.spectral.plans import Exchange, Stage
 from simulator.spectral.schedules.device_part import Arrays, DevicePart, Reductions, Visited
-from simulator.spectral.schedules.native_blocks import NativeBlocks, parametrized
+from simulator.spectral.schedules.native_blocks import NativeBlocks
 from simulator.spectral.schedules.pointwise import (
     MissingOperation,
     Operations,
@@ -263,7 +263,8 @@ class NativeStages:
         """The products in one call of the kernels, which write the transformed products directly
         into the messages. The derivative is that of the visits of blocks."""
         values = self.values(self.values_order, self.planes(call.inputs + call.outputs))
-        function, parameters = parametrized(call.function, self.part, values, call.inputs)
+        block = values.array(call.inputs)
+        function, parameters = self.part.closed(call.function, block, values.order)
         numbers = operations.numbers_of(call.arguments, self.part.dtype)
 
         @jax.custom_jvp

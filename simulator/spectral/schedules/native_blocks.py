@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from simulator.spectral.grid import AXES
-from simulator.spectral.native.stage import Form, Side, blank, run
+from simulator.spectral.native.stage import Form, blank, run
 from simulator.spectral.schedules.device_part import (
     Arrays,
     DevicePart,
@@ -142,9 +140,8 @@ class NativeBlocks:
         the function does. JAX's own transpose of the loop would add arrays of all planes for every
         block."""
         numbers = self.numbers()
-        values = self.to_values.target
-        inputs = messages[0].shape[1]
-        function, parameters = parametrized(pointwise, self.part, values, inputs)
+        block = self.to_values.target.array(messages[0].shape[1])
+        function, parameters = self.part.closed(pointwise, block, self.order)
 
         @jax.custom_vjp
         def visited(messages: Arrays, parameters: Sequence[jax.Array]) -> Visited:
@@ -212,21 +209,3 @@ def blanks(form: Form, components: int) -> Arrays:
     side = form.target
     shape, dtype = side.array(components), form.dtype_of(side)
     return tuple(blank(shape, dtype, number) for number in range(side.messages))
-
-
-def parametrized(
-    pointwise: Pointwise, part: DevicePart, values: Side, inputs: int
-) -> tuple[Callable[..., tuple[jax.Array | None, Reductions]], Sequence[jax.Array]]:
-    """The function of a block with the traced values that it closes over as parameters, by which
-    JAX can differentiate it."""
-    dtype = part.dtype if values.real else np.result_type(part.dtype, np.complex64)
-    along = part.padded + part.block
-    extents = dict(zip(values.order, values.shape, strict=True))
-
-    def block() -> tuple[jax.Array, Points, jax.Array]:
-        lines = [[extents[a] if a == axis else 1 for a in values.order] for axis in AXES]
-        inside = [n if axis in along else 1 for axis, n in extents.items()]
-        points = Points(*(jnp.zeros(line, part.dtype) for line in lines))
-        return jnp.zeros(values.array(inputs), dtype), points, jnp.ones(inside, bool)
-
-    return jax.closure_convert(pointwise, *jax.eval_shape(block))
