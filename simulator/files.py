@@ -16,11 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import xxhash
 
 from simulator.errors import RunFailure, UserError, printable, shortened
+
+if TYPE_CHECKING:
+    import h5py
 
 TEMPORARY = ".tmp-"  # Prefix of names that are never read and that the next start removes.
 _PIECE = 1 << 20
@@ -281,6 +284,13 @@ def reading(path: Path) -> Iterator[None]:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         text = str(error).partition("\n")[0] or type(error).__name__
         raise OSError(None, f"cannot be read: {text}", str(path)) from error
+
+
+def lies_elsewhere(stored: Any, file: "h5py.File") -> bool:
+    """Whether the values of a data set lie in other files than `file`: a virtual data set, whose
+    missing sources read as zeros, external storage, or a link."""
+    elsewhere = stored.file.filename != file.filename
+    return elsewhere or stored.is_virtual or bool(stored.external)
 
 
 _MISTAKES = (

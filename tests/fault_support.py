@@ -226,3 +226,25 @@ def freeze() -> None:
 
 def is_frozen(process: Forked) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+HERE = "/proc/self/cwd"  # Other files for each process, under one name.
+
+
+def inside(arguments: list[str]) -> int:
+    """`simulator ARGUMENTS` in the folder that is named first."""
+    os.chdir(arguments[0])
+    return main(arguments[1:])
+
+
+def both(place: Path, one: list[object], other: list[object]) -> tuple[list[int], list[str]]:
+    """Exit codes and output of two processes of a run, each with its folder and arguments."""
+    by_hand = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2, "--process-id"]
+    commands = ([*one, *by_hand, 0], [*other, *by_hand, 1])
+    began = time.monotonic()
+    started = [
+        start(words, place, name=f"said.{i}", run=inside) for i, words in enumerate(commands)
+    ]
+    ended = [process.ended() for process in started]
+    assert time.monotonic() - began < 40, "they waited for one another"
+    return [code for code, _ in ended], [said for _, said in ended]

@@ -1,11 +1,16 @@
-"""A run that reads files of every kind."""
+"""A run that reads files of every kind but those of terms."""
 
+import shutil
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 from run_support import simulate
+
+from simulator.cli import main
 
 CASE = """\
 model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: python, path: closure.py,
@@ -13,11 +18,6 @@ model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: python, path: closu
 grid: {shape: [8, 8]}
 initial: {kind: python, path: start.py, function: start}
 forcing: {kind: python, path: E/force.py, function: push}
-terms:
-- {name: near, kind: relax, target: {velocity: {snapshot: other/snapshots/00000000}}, relaxation_time: 1,
-   mask: {kind: array, path: mask.npy}}
-- {name: late, kind: relax, target: {velocity: {series: other}}, relaxation_time: 1,
-   mask: {kind: array, path: mask.h5, dataset: chi}}
 time: {stop: 0.2, dt: 0.1, integrator: rk2}
 devices: {platform: cpu}
 output: {diagnostics: {every_steps: 1}, python: {path: measure.py, function: mean, every_steps: 1}}
@@ -75,11 +75,24 @@ def every_input(folder: Path) -> Path:
     (folder / "run.yaml").write_text(CASE)
     assert simulate(folder / "other.yaml", folder / "other") == 0
     np.savez(folder / "weights.npz", w=np.ones(1))
-    mask = np.full((8, 8), 0.5)
-    np.save(folder / "mask.npy", mask)
-    with h5py.File(folder / "mask.h5", "w") as file:
-        file["chi"] = mask
     return folder
+
+
+@contextmanager
+def put_back(folder: Path, aside: Path) -> Iterator[Path]:
+    """A folder to be changed, whose contents are the earlier ones afterwards."""
+    shutil.copytree(folder, aside)
+    yield folder
+    shutil.rmtree(folder)
+    shutil.copytree(aside, folder)
+
+
+def continued(place: Path, capsys: Any, code: int = 0) -> str:
+    """What is said while the run of a folder is continued to t = 0.4."""
+    capsys.readouterr()
+    assert main(["resume", str(place / "run"), "time.stop=0.4"]) == code
+    streams = capsys.readouterr()
+    return streams.out + streams.err
 
 
 def edited(path: Path) -> None:

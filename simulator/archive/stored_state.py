@@ -13,10 +13,8 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import DTypeLike
 
-from simulator.archive.array_file import ArrayFile
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import Axis
-from simulator.archive.open_run import open_run
 from simulator.archive.restore import restored_array
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, configuration_of, open_snapshot
@@ -29,6 +27,7 @@ from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.physics.particles.particle_start import StoredParticles
 from simulator.physics.particles.population import Population, Populations
+from simulator.physics.terms.term import StoredValues
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Layout, Transform, make_transform
@@ -226,18 +225,10 @@ class RunInputs(Inputs):
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         return ParticlesOnDisk(self.opened(path), name)
 
-    def series(self, path: str) -> list[tuple[float, str]]:
-        """The times of the snapshots of a run, rising, with their paths."""
-        snapshots = open_run(path).snapshots[:]
-        if not snapshots:
-            raise UserError(f"{path}: holds no snapshot")
-        self.record_series(path, [s.path.name for s in snapshots])
-        return [(s.time, str(s.path)) for s in snapshots]
-
-    def array(self, path: str, dataset: str | None) -> ArrayFile:
-        """An array of values on the grid."""
-        self.digest(Path(path))
-        return ArrayFile(path, dataset)
+    def array(self, stored: StoredValues) -> StoredValues:
+        """An array of values on the grid in a file of another program."""
+        self.digest(stored.path)
+        return stored
 
     def foreign(self, particles: ForeignParticles) -> StoredParticles:
         """Particles in the files of another program."""

@@ -197,18 +197,24 @@ def _made(data: dict[str, Any], context: dict[str, Any], places: Places) -> RunC
     return config
 
 
-def _words_of(item: object) -> Iterator[str]:
-    """Every key and every text in the data of a configuration, among them the names of its parts."""
+def _words_of(data: Mapping[str, Any]) -> Iterator[str]:
+    """The names of parts in the data of a run, among others: its keys, those of `output`, and every
+    text."""
+    output = data.get("output")
+    yield from map(str, data)
+    yield from map(str, dict(output) if isinstance(output, BaseModel | Mapping) else ())
+    yield from _texts_in(data)
+
+
+def _texts_in(item: object) -> Iterator[str]:
     match item:
         case str():
             yield item
         case BaseModel() | Mapping():
-            for key, value in dict(item).items():
-                yield str(key)
-                yield from _words_of(value)
+            yield from _texts_in([*dict(item).values()])
         case list() | tuple():
             for value in item:
-                yield from _words_of(value)
+                yield from _texts_in(value)
 
 
 def _checked(

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 
 from simulator import spectral
 from simulator.errors import did_you_mean
-from simulator.measure.bodies import body_mask
 from simulator.measure.kind import (
     AXES,
     Kind,
@@ -69,8 +68,8 @@ class Slices(Kind):
             {n: values_of(subject.model, n) for n in names},
             through_maximum=moving,
         )
-        if (bodies := body_mask(subject.model)) is not None and not moving:
-            planes = in_one_file(planes, body_planes(subject.transform, bodies))
+        if (solids := outputs.solids(subject.model)) and not moving:
+            planes = in_one_file(planes, solid_planes(subject.transform, solids))
         most = MOST if settings is None else settings.particles
         if (carried := subject.carried) is None or not most or moving:
             return planes
@@ -157,14 +156,14 @@ def mid_planes(
     return Measured(coordinates, variables, compute)
 
 
-def body_planes(
-    transform: spectral.Transform, mask: Callable[[models.State], jax.Array]
+def solid_planes(
+    transform: spectral.Transform, solids: Mapping[str, Callable[[models.State], jax.Array]]
 ) -> Measured:
-    """The mask of all bodies on the mid-planes: `bodies/mask_xy` and so on."""
-    planes = mid_planes(transform, {"": mask}, through_maximum=False)
+    """The part of each point that is solid on the mid-planes: `NAME/mask_xy` and so on."""
+    planes = mid_planes(transform, solids, through_maximum=False)
 
     def named(by_plane: Mapping[str, T]) -> dict[str, T]:
-        return {f"bodies/mask_{name.removeprefix('/')}": item for name, item in by_plane.items()}
+        return {"/mask_".join(name.rsplit("/", 1)): item for name, item in by_plane.items()}
 
     return Measured(
         planes.coordinates, named(planes.variables), lambda state: named(planes.compute(state))

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike
 
-from simulator.archive.array_file import ArrayFile
 from simulator.archive.manifest import committed
 from simulator.archive.run_state import CONFIG
 from simulator.archive.series_recorder import measured_series
@@ -26,6 +25,7 @@ from simulator.physics.initial.initial import ForeignParticles, StoredParticles
 from simulator.physics.models import MODELS
 from simulator.physics.models.composite import Composite
 from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.terms.term import StoredValues
 from simulator.plan.capacity import NICE
 from simulator.run.folder import (
     USUAL,
@@ -210,9 +210,8 @@ class _InputsOnPaper(RunInputs):
     def snapshot(self, path: str) -> "_FieldsOnPaper":
         return _FieldsOnPaper(self.opened(path))
 
-    def array(self, path: str, dataset: str | None) -> "_ArrayOnPaper":
-        self.digest(Path(path))
-        return _ArrayOnPaper(path, dataset)
+    def array(self, stored: StoredValues) -> Any:
+        return _ArrayOnPaper(super().array(stored))
 
     def particles(self, path: str, name: str) -> Any:
         return _ParticlesOnPaper(super().particles(path, name))
@@ -227,18 +226,22 @@ class _FieldsOnPaper(StoredFields):
         return jnp.zeros(shape, transform.complex_dtype)
 
 
-class _ArrayOnPaper(ArrayFile):
-    def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return jnp.zeros((*lead, *place.shape), np.dtype(dtype))
-
-
 @dataclass(frozen=True)
-class _ParticlesOnPaper:
-    stored: StoredParticles
+class _OnPaper:
+    """A file of which all but the values is known."""
+
+    stored: StoredParticles | StoredValues
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.stored, name)
 
+
+class _ArrayOnPaper(_OnPaper):
+    def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        return jnp.zeros((*lead, *place.shape), np.dtype(dtype))
+
+
+class _ParticlesOnPaper(_OnPaper):
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
         entries = domain.devices * capacity
         values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}

@@ -238,13 +238,12 @@ def term_shapes(model: Equation) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def term_targets(model: Equation) -> dict[str, str]:
-    """The keys in the configuration of targets of files, with their names in
-    `StateMemory.terms`."""
+    """The keys in the configuration of arrays of files by which a run can be differentiated, with
+    their names in `StateMemory.terms`."""
     return {
-        f"terms.{index}.target.{name.partition('/')[2]}": name
+        f"terms.{index}.{key}": name
         for index, term in enumerate(model.terms)
-        for name, array in term.array_shapes().items()
-        if jnp.issubdtype(array.dtype, jnp.complexfloating)
+        for key, name in term.array_keys().items()
     }
 
 

@@ -241,7 +241,7 @@ initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
 model: {kind: navier_stokes, viscosity: 0.02}
 initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
 forcing: {kind: ornstein_uhlenbeck, band: [1, 2], rate: 0.1, correlation_time: 0.2}
-terms: [{name: rest, kind: relax, target: {velocity: [0, 0, 0]}, relaxation_time: 1}]
+terms: [{name: rest, kind: python, path: rest.py, function: rest}]
 """,
     "expansion": """\
 model:
@@ -271,6 +271,9 @@ def test_a_column_is_the_one_of_the_run_or_nan(tmp_path, case):
     time = "{stop: 0.4, dt: 0.05}"
     text = f"{REMEMBERED[case]}grid: {{shape: [8, 8, 8]}}\ntime: {time}\n"
     output = "output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 4}}\n"
+    (tmp_path / "rest.py").write_text(
+        "def rest(values, points, time):\n    return {'velocity': -values['velocity']}\n"
+    )
     path = write_case(tmp_path, f"name: case\n{text}devices: {{platform: cpu, count: 1}}\n{output}")
     assert simulate(path, tmp_path / "run") == 0
     analyze_snapshots(tmp_path / "run")

@@ -11,6 +11,7 @@ from typing import Any
 
 from simulator.measure import KINDS
 from simulator.physics.initial import INITIALS
+from simulator.physics.terms import TERMS
 
 Fragment = Mapping[str, Any]
 Level = Fragment | Callable[[dict[str, Any]], Fragment]
@@ -518,9 +519,15 @@ FACTORS: dict[str, dict[str, Level]] = {
         )
     },
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
-# Some starts belong to plugins, which may be absent.
+# Some starts and terms belong to plugins, which may be absent.
 FACTORS["initial"] = {
     name: level for name, level in FACTORS["initial"].items() if name in ("own", *INITIALS)
+}
+_KINDS = {"body": "relax", "layer": "relax"}
+FACTORS["terms"] = {
+    name: level
+    for name, level in FACTORS["terms"].items()
+    if _KINDS.get(name, name) in ("none", *TERMS)
 }
 
 

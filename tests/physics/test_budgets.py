@@ -9,6 +9,7 @@ from flow_support import flow, measured
 
 from simulator import Simulation
 from simulator.physics.models.tendency import linear_rates, linearized, tendency
+from simulator.physics.terms import TERMS
 
 CODE = """
 import jax.numpy as jnp
@@ -58,8 +59,9 @@ def additions(field: str, vector: bool, diffuses: bool, path: str) -> tuple[list
     ]
     if vector:
         forces += [{"kind": "kolmogorov", "field": field}, {"kind": "abc", "field": field}]
+    known = [term for term in terms if term["kind"] in TERMS]  # others are of absent plugins
     return (
-        [{**term, "name": f"{field}_t{i}"} for i, term in enumerate(terms)],
+        [{**term, "name": f"{field}_t{i}"} for i, term in enumerate(known)],
         [{**force, "name": f"{field}_f{i}"} for i, force in enumerate(forces)],
     )
 

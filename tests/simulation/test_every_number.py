@@ -20,6 +20,7 @@ from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS
 from simulator.physics.initial import INITIALS
 from simulator.physics.models import MODELS
+from simulator.physics.terms import TERMS
 from simulator.settings import walk
 
 FLOW = "model: {kind: navier_stokes, viscosity: 0.02}"
@@ -82,13 +83,13 @@ CASES = {
         PLANE,
         "initial: {kind: python, path: own.py, function: start, parameters: {size: 0.4}}",
         "forcing: {kind: python, path: own.py, function: push, parameters: {size: 0.4}}",
+        "terms: [{name: rub, kind: python, path: own.py, function: rub, parameters: {size: 0.4}}]",
     ),
     "terms": (
         FLOW,
         PLANE,
         "initial: {kind: taylor_green, amplitude: 0.7}",
-        "terms: [{name: rub, kind: python, path: own.py, function: rub, parameters: {size: 0.4}},"
-        " {name: disc, kind: relax, relaxation_time: 0.3, target: {velocity: body},"
+        "terms: [{name: disc, kind: relax, relaxation_time: 0.3, target: {velocity: body},"
         " mask: {kind: cylinder, center: [2.2, 3.1], radius: 1.3, angle: 0.4, smoothing: 1.5}},"
         " {name: brick, kind: relax, relaxation_time: 0.4, target: {velocity: [0.3, 0.2]},"
         " mask: {kind: union, parts: [{kind: box, center: [2.1, 3.3], size: [2.2, 1.7], angle: 0.3,"
@@ -321,14 +322,16 @@ CASES = {
     },
 }
 
-# The starts of plugins, which may be absent.
-_ABSENT = {f"kind: {kind}," for kind in ("cosmological", "soliton", "soliton_merger")} - {
-    f"kind: {kind}," for kind in INITIALS
+# The starts and terms of plugins, which may be absent.
+_ABSENT = {
+    f"kind: {kind},"
+    for kind in ("cosmological", "soliton", "soliton_merger", "relax")
+    if kind not in (*INITIALS, *TERMS)
 }
 CASES = {
     name: blocks
     for name, blocks in CASES.items()
-    if not any(start in block for start in _ABSENT for block in blocks)
+    if not any(kind in block for kind in _ABSENT for block in blocks)
 }
 
 REFUSED: Mapping[str, Mapping[str, str]] = {

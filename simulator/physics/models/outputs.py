@@ -1,6 +1,6 @@
 """The outputs of an equation, gathered from what it has."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -131,6 +131,12 @@ def diagnostics(model: Equation, fields: MatterFields, time: Number) -> Columns:
     if "rate" in evaluated.maxima and whole:
         return {**row, "rate": model.step_limit.rate(model, evaluated.maxima, fields)}
     return {**row, "rate": fastest(model, fields, time)}
+
+
+def solids(model: Equation) -> dict[str, Callable[[State], jax.Array]]:
+    """The parts of points that terms fill, by name, see `Term.solids`."""
+    kinds = dict.fromkeys(type(term) for term in model.terms)
+    return merged(kind.solids(model) for kind in kinds)
 
 
 def in_every_step(model: Equation) -> bool:

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.limits import damping_limit
-from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Added, Term, TermFiles, TermSettings
+from simulator.physics.terms.term import Added, Coordinates, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import NonNegative, Parameters, PythonFile
 from simulator.spectral.arrays import Number, PointValues

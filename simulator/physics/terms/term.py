@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
@@ -20,6 +21,10 @@ from simulator.spectral.layout import PhysicalLayout
 
 if TYPE_CHECKING:
     from simulator.physics.models.equation import Equation
+    from simulator.physics.models.state import State
+
+Coordinates = Sequence[OverPoints]
+"""A coordinate (length) for each axis of the grid."""
 
 
 class TermFiles(UserFiles, Protocol):
@@ -33,18 +38,20 @@ class TermFiles(UserFiles, Protocol):
         """The time of a snapshot or checkpoint, and the configuration of its run."""
         ...
 
-    def series(self, path: str) -> Sequence[tuple[float, str]]:
-        """The times of the snapshots of a run, rising, with their paths."""
+    def record_series(self, path: str, snapshots: Sequence[str]) -> None:
+        """Record which snapshots of the run `path` a term reads."""
         ...
 
-    def array(self, path: str, dataset: str | None) -> "StoredValues":
-        """An array in a file of another program."""
+    def array(self, stored: "StoredValues") -> "StoredValues":
+        """An array in a file of another program, as the run sees it: it keeps the checksum of the
+        file, and reads no values if it is only checked."""
         ...
 
 
 class StoredValues(Protocol):
     """An array of values on a grid on disk."""
 
+    path: Path
     shape: tuple[int, ...]
     dtype: np.dtype
 
@@ -128,6 +135,11 @@ class Term:
         """Shapes and types of `arrays`, without reading the files."""
         return {}
 
+    def array_keys(self) -> dict[str, str]:
+        """The names of those of `arrays` by which a run can be differentiated, by the keys of their
+        files in the settings."""
+        return {}
+
     def with_arrays(self, arrays: Mapping[str, jax.Array]) -> Self:
         """A copy with the arrays of a state."""
         start = f"{self.settings.name}/"
@@ -152,19 +164,19 @@ class Term:
         """The rate (1/time) of `modal_rates` that dt has to resolve."""
         return 0.0
 
-    def near(self, points: Sequence[OverPoints], time: Number) -> Truth | None:
+    def near(self, points: Coordinates, time: Number) -> Truth | None:
         """Whether the term may add anything at one of the points; None if that is not asked."""
         return None
 
     def at_point(
-        self, values: PointValues, inputs: PointValues, points: Sequence[OverPoints], time: Number
+        self, values: PointValues, inputs: PointValues, points: Coordinates, time: Number
     ) -> Added:
         """The contribution of the term at a point. `values` are those of the fields that terms know,
         `inputs` those of `inputs`; `points` has a coordinate for each axis of the grid."""
         raise TypeError(f"{type(self).__name__} does not define at_point")
 
     def integrands(
-        self, momentum: jax.Array | None, points: Sequence[OverPoints], time: Number
+        self, momentum: jax.Array | None, points: Coordinates, time: Number
     ) -> PointValues:
         """The values at a point whose integrals over the box are columns, by column; `momentum` is
         the force per volume of the term on the fluid."""
@@ -179,14 +191,11 @@ class Term:
         """Whether particles can stop at its surface."""
         return False
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether pictures show its surface, where its `mask` is 1/2."""
-        return False
-
-    def mask(self, inputs: PointValues, points: Sequence[OverPoints], time: Number) -> OverPoints:
-        """The part of a point, from 0 to 1, that the body fills."""
-        raise TypeError(f"{type(self).__name__} is no body")
+    @classmethod
+    def solids(cls, model: "Equation") -> Mapping[str, Callable[["State"], jax.Array]]:
+        """The part (x, y, z) of each point, from 0 to 1, that terms of this kind fill, by name, as a
+        function of the state; pictures show the surface, where it is 1/2."""
+        return {}
 
     def stops(
         self, places: ParticleVectors, velocity: ParticleVectors, time: Number

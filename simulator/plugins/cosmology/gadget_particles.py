@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from simulator.archive.array_file import lies_elsewhere
 from simulator.archive.stored_particles import ParticlesOnDisk
 from simulator.errors import UserError, shown
-from simulator.files import reason
+from simulator.files import lies_elsewhere, reason
 from simulator.settings import LARGEST, SMALLEST
 
 _LIGHT = 2.99792458e10  # cm/s

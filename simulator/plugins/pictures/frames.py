@@ -14,7 +14,7 @@ from simulator.archive.series_file import SeriesReader
 from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import SHOWN_FIRST
-from simulator.plugins.pictures.slices import bodies_at, near, where
+from simulator.plugins.pictures.slices import near, solids_at, where
 from simulator.plugins.pictures.style import Labels, evenly, is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
@@ -77,9 +77,9 @@ class Frames:
         a, b = self.series.variables[self.variable][:2]
         return self.series.coordinates[a], self.series.coordinates[b]
 
-    def bodies(self, i: int) -> np.ndarray | None:
-        """The mask of the bodies on the plane of frame i; None without bodies."""
-        return bodies_at(self.series, self.variable.rpartition("/")[2], self.rows[i])
+    def solids(self, i: int) -> list[np.ndarray]:
+        """The part of each point on the plane of frame i that is solid, by kind of solids."""
+        return solids_at(self.series, self.variable.rpartition("/")[2], self.rows[i])
 
     def particles(self, i: int) -> list[np.ndarray]:
         """The positions (2, particles) of each species next to the plane of frame i."""

@@ -28,7 +28,7 @@ from simulator.plugins.pictures.slices import (
     PlaneAxis,
     bar_beside,
     dots,
-    draw_bodies,
+    draw_solids,
     plane_image,
     words_of,
     wrapped_plane,
@@ -182,7 +182,7 @@ class _Picture:
         self._scale = style.scale_of(view.field, samples(shown))
         self._labels = labels
         self._dots = list[Any]()
-        self._bodies = list[ContourSet]()
+        self._solids = list[ContourSet]()
         points = shown.coordinates
         self._along = (PlaneAxis.of(points[0]), PlaneAxis.of(points[1]))
         extents = [each.extent for each in self._along]
@@ -214,9 +214,9 @@ class _Picture:
         axes.set_title(self._shown.where, loc="right", pad=6)
 
     def show(self, i: int) -> None:
-        for drawn in self._bodies:
+        for drawn in self._solids:
             drawn.remove()
-        self._bodies = draw_bodies(self._axes, self._shown.bodies(i), self._along)
+        self._solids = draw_solids(self._axes, self._shown.solids(i), self._along)
         for number, places in enumerate(self._shown.particles(i)):
             if number == len(self._dots):
                 self._dots.append(self._axes.scatter([], [], **dots(number)))

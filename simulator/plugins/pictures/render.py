@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator import spectral
 from simulator.errors import shortened
-from simulator.measure.bodies import body_mask
 from simulator.measure.kind import (
     SHOWN_FIRST,
     Kind,
@@ -26,7 +25,7 @@ from simulator.settings import Flag, Integer, Positive, Real, Settings, wrong
 
 _GREY = (0.6, 0.6, 0.6)
 SOLID = TransferFunction(((0.4, _GREY, 0.0), (0.6, _GREY, 0.999)))
-"""A body by its mask: opaque from the surface on, where the mask is 1/2."""
+"""A solid by the part of each point that it fills: opaque from the surface on, where that is 1/2."""
 FAMILIES = 4  # The most fields in one picture: hues.yaml has a hue for each.
 
 
@@ -111,15 +110,15 @@ class Render(Kind):
             check_scalar(name, subject, key="field" if settings.fields is None else "fields")
         if 1 in subject.transform.grid.shape:
             raise Unsupported("a plane has no volume; use slices", of_model=False)
-        bodies = body_mask(subject.model)
-        opaque = () if bodies is None else (SOLID,)
+        solids = outputs.solids(subject.model).values()
+        opaque = (SOLID,) * len(solids)
         volume = volume_of(subject.transform, settings, tuple(shown.values()), opaque)
         width, height = settings.size
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             contents = outputs.contents(subject.model, state)
             fields = [outputs.grid_values(subject.model, name, contents) for name in shown]
-            fields += [] if bodies is None else [bodies(state)]
+            fields += [filled(state) for filled in solids]
             names = (f"colours/{name}" for name in shown)
             tables = dict(zip(names, volume.tables(*fields), strict=False))
             return {"image": volume.image(*fields), **tables}

@@ -1,6 +1,6 @@
 """Draws mid-planes of a field, or projections of a density, at several times."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, product
@@ -27,7 +27,7 @@ from simulator.plugins.pictures.style import (
     scale_of,
 )
 
-SURFACE = 0.5  # The mask at the surface of a body.
+SURFACE = 0.5  # The part of a point at the surface of a solid that is solid.
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
 PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
@@ -78,26 +78,29 @@ def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np
             yield name, places[:, np.isfinite(places).all(0)]
 
 
-def bodies_at(series: SeriesReader, plane: str, index: int) -> np.ndarray | None:
-    """The mask of the bodies on the plane `plane` in a row of slices; None without bodies."""
-    name = f"bodies/mask_{plane}"
-    return series.one(name, index) if name in series else None
+def solids_at(series: SeriesReader, plane: str, index: int) -> list[np.ndarray]:
+    """The part of each point on the plane `plane` that is solid, in a row of slices: an array (a, b)
+    for each kind of solids, such as bodies in a flow."""
+    names = [name for name in series.variables if name.endswith(f"/mask_{plane}")]
+    return [series.one(name, index) for name in names]
 
 
-def draw_bodies(
-    axes: Axes, mask: np.ndarray | None, along: tuple["PlaneAxis", "PlaneAxis"]
+def draw_solids(
+    axes: Axes, masks: Iterable[np.ndarray], along: tuple["PlaneAxis", "PlaneAxis"]
 ) -> list[ContourSet]:
-    """Draw the surfaces of bodies, where their mask (a, b) is 1/2, on a plane, and fill them.
+    """Draw the surfaces of solids, where their masks are 1/2, on a plane, and fill them.
 
     The filling hides the flow within: a colour seen through it would be read as another value."""
-    if mask is None or not mask.min() < SURFACE < mask.max():
-        return []
-    periodic = np.pad(mask, (0, 1), mode="wrap").T
-    sizes = zip(along, mask.shape, strict=True)
-    points = [axis.low + axis.spacing * np.arange(n + 1) for axis, n in sizes]
-    inside = axes.contourf(*points, periodic, [SURFACE, 2], colors=["#b8b8b8"])
-    lines = axes.contour(*points, periodic, [SURFACE], colors="black", linewidths=0.8)
-    return [inside, lines]
+    drawn = []
+    for mask in masks:
+        if not mask.min() < SURFACE < mask.max():
+            continue
+        periodic = np.pad(mask, (0, 1), mode="wrap").T
+        sizes = zip(along, mask.shape, strict=True)
+        points = [axis.low + axis.spacing * np.arange(n + 1) for axis, n in sizes]
+        drawn.append(axes.contourf(*points, periodic, [SURFACE, 2], colors=["#b8b8b8"]))
+        drawn.append(axes.contour(*points, periodic, [SURFACE], colors="black", linewidths=0.8))
+    return drawn
 
 
 def dots(number: int) -> dict[str, Any]:
@@ -234,14 +237,14 @@ class _Sheet:
         return result
 
     def _draw(self, axes: Axes, row: int, plane: int) -> AxesImage:
-        """Draw one plane with its bodies and particles, and the place of a plane that moves."""
+        """Draw one plane with its solids and particles, and the place of a plane that moves."""
         a, b, cut = self.planes[plane]
         along = self.axes[a], self.axes[b]
         image = plane_image(axes, self.values[row][plane], along, self.scales[row])
         if (place := f"{self.field}/place_{cut}") in self.series:
             text = at_place(cut, float(self.series.one(place, self.rows[row])), self.labels)
             axes.text(0.04, 0.04, text, transform=axes.transAxes, fontsize=9, bbox=_PAPER)
-        draw_bodies(axes, bodies_at(self.series, a + b, self.rows[row]), along)
+        draw_solids(axes, solids_at(self.series, a + b, self.rows[row]), along)
         for species, (_, places) in enumerate(near(self.series, a + b, self.rows[row])):
             axes.scatter(*places, **dots(species))
         return image

@@ -1,8 +1,10 @@
 """Relaxation towards a target within a mask: bodies in the flow, sponges, inflows, nudging."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from functools import reduce
+from operator import mul
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +14,21 @@ from pydantic import Discriminator, Field, Tag
 
 from simulator.errors import UserError, prefixed
 from simulator.physics.models.damping import absent
+from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
-from simulator.physics.terms.file_target import (
+from simulator.physics.models.state import State
+from simulator.physics.models.tendency import with_arrays
+from simulator.physics.terms.term import (
+    Added,
+    Coordinates,
+    StoredValues,
+    Term,
+    TermFiles,
+    TermSettings,
+)
+from simulator.physics.user_function import UserFunction
+from simulator.plugins.bodies.file_target import (
     ArrayTargetSettings,
     SeriesTargetSettings,
     SnapshotTargetSettings,
@@ -23,10 +37,9 @@ from simulator.physics.terms.file_target import (
     check_finite,
     stored_mask,
 )
-from simulator.physics.terms.formula import Formula, formula_value
-from simulator.physics.terms.shapes import (
+from simulator.plugins.bodies.formula import Formula, formula_value
+from simulator.plugins.bodies.shapes import (
     ArrayMaskSettings,
-    Coordinates,
     CylinderSettings,
     MaskSettings,
     PythonMaskSettings,
@@ -36,20 +49,9 @@ from simulator.physics.terms.shapes import (
     extents_of,
     from_nearest,
 )
-from simulator.physics.terms.term import (
-    Added,
-    StoredValues,
-    Term,
-    TermFiles,
-    TermSettings,
-)
-from simulator.physics.user_function import UserFunction
 from simulator.settings import Parameters, Positive, PythonFile, Settings
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 from simulator.spectral.grid import AXES
-
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
 
 BODY = "body"
 NO_SLIP = 6.746830440636106
@@ -139,7 +141,7 @@ class Relax(Term):
 
     Settings = RelaxSettings
 
-    def __init__(self, settings: RelaxSettings, model: "Equation", files: TermFiles):
+    def __init__(self, settings: RelaxSettings, model: Equation, files: TermFiles):
         super().__init__(settings, model, files)
         self._functions = {}
         self._stored: dict[str, StoredTarget] = {}
@@ -298,9 +300,23 @@ class Relax(Term):
         shape = isinstance(self.settings.mask, ShapeSettings | UnionSettings)
         return shape and "velocity" in self.settings.target.keys() - self._stored.keys()
 
+    @classmethod
+    def solids(cls, model: Equation) -> Mapping[str, Callable[[State], jax.Array]]:
+        """The union of the masks of all bodies."""
+        physical = model.transform.physical
+
+        def filled(state: State) -> jax.Array:
+            points = physical.grid.seen(physical.coordinates(model.transform.dtype))
+            bodies = _shown(with_arrays(model, state.memory.terms))
+            outside = reduce(mul, (1 - b.mask(b.stored(), points, state.time) for b in bodies))
+            return physical.constrain(jnp.where(physical.inside(), 1 - outside, 0))
+
+        return {"bodies": filled} if _shown(model) else {}
+
     @property
     def is_shown(self) -> bool:
-        """A sponge, which also has a shape, is not shown."""
+        """Whether pictures show its surface; that of a sponge, which also has a shape, they do
+        not."""
         moves = self.settings.target.get("velocity") == BODY
         return self.settings.mask is not None and (moves or self._measures_forces)
 
@@ -322,6 +338,9 @@ class Relax(Term):
             place = self.transform.physical
             arrays[self._named("mask")] = self._array.values(place, (), self.transform.dtype)
         return arrays
+
+    def array_keys(self) -> dict[str, str]:
+        return {f"target.{name}": self._named(name) for name in self._stored}
 
     def _differences(self, name: str, fields: Fields, time: Number) -> jax.Array:
         """target - u, of the modes that relax."""
@@ -438,3 +457,7 @@ class Relax(Term):
             source = f"{mask.path}: " if self._array else ""
             values = f"{source}its values lie between {low:g} and {high:g} at the start"
             raise UserError(f"mask: {values}; they have to lie in [0, 1]")
+
+
+def _shown(model: Equation) -> list[Relax]:
+    return [term for term in model.terms if isinstance(term, Relax) and term.is_shown]

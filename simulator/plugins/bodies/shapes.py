@@ -18,14 +18,12 @@ from jax import lax
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError, prefixed
-from simulator.physics.terms.formula import Formula, check_moment, moment_value
+from simulator.physics.terms.term import Coordinates
+from simulator.plugins.bodies.formula import Formula, check_moment, moment_value
 from simulator.settings import InputPath, Parameters, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, Truth, root
 from simulator.spectral.grid import AXES
-
-Coordinates = Sequence[OverPoints]
-"""A coordinate (length) for each axis of the grid."""
 
 Place = Annotated[
     tuple[Formula, ...],

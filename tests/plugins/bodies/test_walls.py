@@ -10,8 +10,8 @@ from scipy.integrate import solve_ivp
 
 from simulator import Simulation, load_config
 from simulator.errors import UserError
-from simulator.physics.terms.relax import NO_SLIP
-from simulator.physics.terms.shapes import step_down
+from simulator.plugins.bodies.relax import NO_SLIP
+from simulator.plugins.bodies.shapes import step_down
 
 PUSH = """
 import jax.numpy as jnp

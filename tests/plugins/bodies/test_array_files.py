@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import slow
 
-from simulator.archive.array_file import ArrayFile
 from simulator.config import load_config
 from simulator.errors import UserError
+from simulator.plugins.bodies.array_file import ArrayFile
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
 ALL = (slice(None),) * 3

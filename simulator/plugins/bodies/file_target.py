@@ -12,10 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from simulator.archive.open_run import open_run
 from simulator.errors import UserError, prefixed
 from simulator.physics.initial.stored import check_frame
-from simulator.physics.terms.shapes import ArrayMaskSettings
 from simulator.physics.terms.term import StoredValues, TermFiles
+from simulator.plugins.bodies.array_file import ArrayFile
+from simulator.plugins.bodies.shapes import ArrayMaskSettings
 from simulator.settings import InputPath, Real, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number
@@ -75,7 +77,7 @@ class StoredTarget:
             self._paths = (str(settings.snapshot),)
         else:
             self._folder = str(settings.series)
-            entries = files.series(self._folder)
+            entries = _snapshots(self._folder, files)
             self.times = [time - settings.time_offset for time, _ in entries]
             self._paths = [path for _, path in entries]
         for path in self._paths:
@@ -145,6 +147,15 @@ class StoredTarget:
         return sum(parts, jnp.zeros_like(fields[0]))
 
 
+def _snapshots(path: str, files: TermFiles) -> list[tuple[float, str]]:
+    """The times of the snapshots of a run, rising, with their paths."""
+    snapshots = open_run(path).snapshots[:]
+    if not snapshots:
+        raise UserError(f"{path}: holds no snapshot")
+    files.record_series(path, [s.path.name for s in snapshots])
+    return [(s.time, str(s.path)) for s in snapshots]
+
+
 def _weight(times: jax.Array, j: int, time: Number) -> jax.Array:
     """Lagrange's polynomial that is 1 at the time j and 0 at the others."""
     weight = jnp.ones((), jnp.float64)
@@ -176,7 +187,7 @@ def fitting_array(
 ) -> StoredValues:
     """The array of a file. Raises UserError for another shape than the run's grid has, and for
     complex values of a real field."""
-    array = files.array(str(path), dataset)
+    array = files.array(ArrayFile(str(path), dataset))
     shape = (*lead, *transform.grid.seen(transform.grid.shape))
     if array.shape != shape:
         problem = f"its shape is {array.shape}; {shape} is needed"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,14 @@ from pydantic import Discriminator, Field, Tag
 from simulator.errors import UserError
 from simulator.physics.models.advection import strain_rate, stress_pairs
 from simulator.physics.models.closures import diffusive_rate
+from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.passive_scalars import whole_gradient
-from simulator.physics.terms.formula import Formula, formula_value
-from simulator.physics.terms.shapes import Coordinates
-from simulator.physics.terms.term import Added, Term, TermFiles, TermSettings
+from simulator.physics.terms.term import Added, Coordinates, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_values
+from simulator.plugins.bodies.formula import Formula, formula_value
 from simulator.settings import Parameters, PythonFile, Settings
 from simulator.spectral.arrays import Number, PointValues, root
-
-if TYPE_CHECKING:
-    from simulator.physics.models.equation import Equation
 
 
 class PythonCoefficientSettings(Settings):
@@ -61,7 +58,7 @@ class Viscosity(Term):
 
     Settings = ViscositySettings
 
-    def __init__(self, settings: ViscositySettings, model: "Equation", files: TermFiles):
+    def __init__(self, settings: ViscositySettings, model: Equation, files: TermFiles):
         super().__init__(settings, model, files)
         self._gradients = model.extension.gradients(model)
         self._functions = {}

@@ -15,7 +15,7 @@ from simulator.archive.stored_state import RunInputs
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models.tendency import tendency, with_arrays
-from simulator.physics.terms.file_target import StoredTarget
+from simulator.plugins.bodies.file_target import StoredTarget
 from simulator.simulation.abstract_run import paper_simulation
 
 START = {"kind": "random", "peak": 2, "energy": 0.5}

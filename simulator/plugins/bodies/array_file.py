@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simulator.errors import UserError, did_you_mean
-from simulator.files import reading
+from simulator.files import lies_elsewhere, reading
 from simulator.spectral.layout import PhysicalLayout
 
 
@@ -84,10 +84,3 @@ def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
         raise UserError(f"{path}: {error.strerror or error}") from None
     have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
     raise UserError(f"{path}: has no data set {dataset!r}{have}")
-
-
-def lies_elsewhere(stored: Any, file: h5py.File) -> bool:
-    """Whether the values of a data set lie in other files than `file`: a virtual data set, whose
-    missing sources read as zeros, external storage, or a link."""
-    elsewhere = stored.file.filename != file.filename
-    return elsewhere or stored.is_virtual or bool(stored.external)
