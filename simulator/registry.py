@@ -15,6 +15,7 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | `simulator.curves` | a function that draws further curves | the name of a picture |
 | `simulator.names` | any object | `from simulator import NAME` |
 | `simulator.pictures` | a function that yields pictures | what a run stores: a series, or another name |
+| the same | a function that makes a table | `table.NAME`, of the series NAME |
 
 Entry points are loaded when a part is first used, because a package that adds a part imports this
 one. A part that cannot be loaded is a warning of one line, and the others go on working."""

@@ -9,7 +9,9 @@ from typing import Any, get_args
 from beartype import BeartypeConf, FrozenDict, beartype
 from jaxtyping import AbstractArray, install_import_hook
 
-ROOMS = [f"simulator.{room}" for room in ("spectral", "physics", "simulation", "measure")]
+ROOMS = [
+    f"simulator.{room}" for room in ("spectral", "physics", "simulation", "measure", "plugins")
+]
 
 
 def check_rooms() -> None:

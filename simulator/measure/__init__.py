@@ -31,6 +31,8 @@ def _admitted(name: str, declared: Any) -> OutputKind:
         )
     if kind.name != name:
         raise TypeError(f"its kind calls itself {kind.name!r}; the two names must agree")
+    if isinstance(kind, SnapshotFile) and kind.Settings.model_fields.keys() & Cadence.model_fields:
+        raise TypeError("a file beside each snapshot has no schedule of its own")
     return kind
 
 
@@ -40,22 +42,10 @@ OUTPUTS = Registry[OutputKind](
         "spectra": "simulator.measure.spectra:Spectra",
         "spectral_maps": "simulator.measure.spectra:SpectralMaps",
         "cospectra": "simulator.measure.spectra:Cospectra",
-        "transfer": "simulator.measure.transfer:Transfer",
-        "structure_functions": "simulator.measure.structure_functions:StructureFunctions",
-        "histograms": "simulator.measure.histograms:Histograms",
-        "joint_histograms": "simulator.measure.histograms:JointHistograms",
-        "strain": "simulator.measure.strain:Strain",
-        "profiles": "simulator.measure.profiles:Profiles",
-        "projections": "simulator.measure.profiles:Projections",
         "probes": "simulator.measure.probes:Probes",
         "python": "simulator.measure.python_series:PythonOutput",
         "particle_statistics": "simulator.measure.particles:ParticleStatistics",
-        "pair_correlation": "simulator.measure.pair_correlation:PairCorrelation",
         "trajectories": "simulator.measure.particles:Trajectories",
-        "helicity": "simulator.measure.transfer:Helicity",
-        "shell_to_shell": "simulator.measure.transfer:ShellToShell",
-        "statistics": "simulator.measure.statistics:Statistics",
-        "field_statistics": "simulator.measure.statistics:FieldStatistics",
         "slices": "simulator.measure.slices:Slices",
     },
     _admitted,
@@ -91,8 +81,15 @@ def _of_packages(output: Mapping[str, Any]) -> Iterator[OutputKind]:
 
 def snapshot_files(output: Mapping[str, Any]) -> dict[str, SnapshotFile]:
     """The kinds of files that a run with the settings `output` writes beside each snapshot, by
-    name. Packages add them, so that our own kinds of series, which import JAX, are not loaded."""
-    return {k.name: k for k in _of_packages(output) if isinstance(k, SnapshotFile)}
+    name. Packages add them. Kinds of series, which may import JAX, are not loaded: they are those
+    that have a schedule."""
+    unscheduled = {name: block for name, block in output.items() if not _is_scheduled(block)}
+    return {k.name: k for k in _of_packages(unscheduled) if isinstance(k, SnapshotFile)}
+
+
+def _is_scheduled(block: Any) -> bool:
+    stored = isinstance(block, Mapping)
+    return stored and any(block.get(key) is not None for key in Cadence.model_fields)
 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:

@@ -223,7 +223,7 @@ class StoredSnapshot(Protocol):
 class SnapshotFile(OutputKind):
     """One kind of HDF5 file beside each snapshot, such as one in the format of another program. It
     is derived from the snapshot: `verify` makes it again where it is missing, and it is removed
-    with the snapshot."""
+    with the snapshot. Its settings have no key of a `Cadence`."""
 
     ending: ClassVar[str] = ".hdf5"
     """The file is `snapshots/STEP` with this ending, which ends with `.hdf5`."""

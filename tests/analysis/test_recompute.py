@@ -14,6 +14,7 @@ from simulator import open_run
 from simulator.analysis.recompute import analyze_snapshots
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
+from simulator.measure import OUTPUTS
 
 CASE = """\
 name: case
@@ -25,8 +26,8 @@ devices: {platform: cpu, count: 2}
 output:
   diagnostics: {every_steps: 1}
   spectra: {every_steps: 1, axis: z}
-  transfer: {every_steps: 1}
-  histograms: {every_steps: 1, bins: 20}
+  cospectra: {every_steps: 1}
+  spectral_maps: {every_steps: 1}
   snapshots: {every_steps: 2}
 """
 
@@ -54,7 +55,7 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
         if name != "budget_residual":  # of the last step, which a snapshot does not know
             expected = run.diagnostics[name][rows]
             assert_allclose(values, expected, rtol=1e-12, atol=1e-12 * size, err_msg=name)
-    assert_measured_again(finished, "spectra", "transfer", "histograms")
+    assert_measured_again(finished, "spectra", "cospectra", "spectral_maps")
 
 
 def assert_measured_again(run, *kinds: str) -> None:
@@ -104,12 +105,12 @@ def test_particles_are_measured_again(tmp_path, capsys):
 def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(
     finished, capsys, tmp_path
 ):
-    assert main(["analyze", str(finished), "--what", "structure_functions,transfer"]) == 0
+    assert main(["analyze", str(finished), "--what", "spectral_maps,cospectra"]) == 0
     made = {path.stem for path in (finished / "analysis").glob("*.h5")}
     always = {"slices", "spectra"}  # of every run
-    assert made == {"structure_functions", "transfer"} | always
-    assert main(["analyze", str(finished), "--what", "profiles"]) == 2
-    assert "needs a mass density" in capsys.readouterr().err
+    assert made == {"spectral_maps", "cospectra"} | always
+    assert main(["analyze", str(finished), "--what", "trajectories"]) == 2
+    assert "there are no particles" in capsys.readouterr().err
     assert main(["analyze", str(finished), "--what", "nothing"]) == 2
     assert "no kind of output 'nothing'; known: all, spectra" in capsys.readouterr().err
     shutil.copytree(finished, tmp_path / "run")
@@ -130,22 +131,30 @@ def test_an_analysis_that_does_not_end_leaves_the_earlier_one(finished, tmp_path
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        analyze_snapshots(run, ["transfer"], progress=interrupted)
+        analyze_snapshots(run, ["cospectra"], progress=interrupted)
     assert everything(run / "analysis") == before
     (run / ".tmp-analysis").mkdir()
     (run / "analysis").rename(run / ".tmp-old-analysis")
     shard = max((run / "snapshots").glob("*/shards/*.h5"))
     content = shard.read_bytes()
     shard.write_bytes(content[:100])
-    transfers = ["analyze", str(run), "--what", "transfer"]
-    assert main(transfers) == 1
+    cospectra = ["analyze", str(run), "--what", "cospectra"]
+    assert main(cospectra) == 1
     assert everything(run / "analysis") == before
     shard.write_bytes(content)
-    assert main(transfers) == 0
-    assert (run / "analysis" / "transfer.h5").exists() and not [*run.glob(".tmp-*")]
+    assert main(cospectra) == 0
+    assert (run / "analysis" / "cospectra.h5").exists() and not [*run.glob(".tmp-*")]
 
 
 EVERY = {"every_steps": 2}
+SERIES = {
+    "spectra": {"axis": "y"},
+    "spectral_maps": {"axis": "y"},
+    "transfer": {},
+    "structure_functions": {"separations": [0.5, 1.0], "orders": [2, 3]},
+    "histograms": {"bins": 40},
+}
+"""Those of plugins only where they are."""
 
 
 def configured(folder, **changes):
@@ -158,10 +167,7 @@ def configured(folder, **changes):
         "output": {
             "directory": str(folder),
             "diagnostics": EVERY,
-            "spectra": {"axis": "y", **EVERY},
-            "transfer": EVERY,
-            "structure_functions": {"separations": [0.5, 1.0], "orders": [2, 3], **EVERY},
-            "histograms": {"bins": 40, **EVERY},
+            **{name: {**series, **EVERY} for name, series in SERIES.items() if name in OUTPUTS},
         },
     }
     return flow(8, 8, 8, count=2, **blocks | changes)
@@ -171,13 +177,13 @@ WAVES = {
     "model": {"kind": "schrodinger_poisson"},
     "initial": {"kind": "random", "peak": 2, "fields": {"psi": {"variance": 0.01}}},
     "forcing": None,
-    "output": {"histograms": {"bins": 20, **EVERY}},
+    "output": {"spectra": EVERY},
 }
 REST = {
     "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05},
     "initial": {"kind": "uniform"},
     "forcing": {"kind": "kolmogorov", "amplitude": 0.1},
-    "output": {"statistics": EVERY},
+    "output": {"statistics" if "statistics" in OUTPUTS else "spectra": EVERY},
 }
 
 
@@ -203,7 +209,8 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     assert configured(parts).run() == 0
     one = open_run(whole)
     two = open_run(parts)
-    for kind in ("spectra", "transfer", "structure_functions", "histograms"):
+    there = [kind for kind in SERIES if kind in OUTPUTS]
+    for kind in there:
         series = one.series(kind)
         other = two.series(kind)
         assert_array_equal(series.step, [0, 2, 4])
@@ -213,15 +220,17 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path):
     k = one.spectra.coordinates["k"]
     shape = k**4 * np.exp(-2 * (k / 2) ** 2)
     assert_allclose(one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12)
-    for kind in ("spectra", "transfer"):
+    for kind in {"spectra", "transfer"} & {*there}:
         shells = two.series(kind).coordinates
         assert_array_equal(shells["modes"], [1, 18, 62, 44])  # of the 5^3 modes of 8^3 points
         assert shells["k_mean"][:2] == pytest.approx([0, (6 + 12 * 2**0.5) / 18])
     for name, column in one.diagnostics.items():
         assert_array_equal(column, two.diagnostics[name], err_msg=name)
     assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
-    names = "transfer_kinetic_energy structure_functions histogram_vorticity spectrum_directional_kinetic_energy"
-    assert drawn(whole) >= {f"{name}.png" for name in names.split()}
+    names = {"spectra": "spectrum_directional_kinetic_energy"}
+    names |= {"transfer": "transfer_kinetic_energy", "structure_functions": "structure_functions"}
+    names |= {"histograms": "histogram_vorticity"}
+    assert drawn(whole) >= {f"{name}.png" for kind, name in names.items() if kind in there}
 
 
 REMEMBERED = {

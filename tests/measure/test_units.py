@@ -10,9 +10,13 @@ from flow_support import flow
 from measuring import STARTS, row
 
 from simulator import Simulation
+from simulator.measure import OUTPUTS
 from simulator.physics.models import State
 
-SERIES = ("spectra", "transfer", "strain", "structure_functions")
+SERIES = tuple(
+    name for name in ("spectra", "transfer", "strain", "structure_functions") if name in OUTPUTS
+)
+"""Those of plugins only where they are."""
 POWERS = {
     "velocity": (1, -1),
     "magnetic": (1, -1),
@@ -68,7 +72,9 @@ powers a and b are, |a| <= 6; odd numbers, so that halves are none."""
 
 
 def series_of(kind: str) -> tuple[str, ...]:
-    return SERIES[:2] if kind == "self_gravitating_gas" else SERIES
+    return tuple(
+        name for name in SERIES if kind != "self_gravitating_gas" or name in ("spectra", "transfer")
+    )
 
 
 def rows(simulation: Simulation, state: State) -> dict[str, np.ndarray]:

@@ -1,5 +1,5 @@
-"""Series of particles, matter too: paths by id, statistics with exact values, exact numbers of
-pairs; and particles on disk: restarted on any devices, read by name, checked by their ids."""
+"""Series of particles, matter too: paths by id, statistics with exact values; and particles on disk:
+restarted on any devices, read by name, checked by their ids."""
 
 from dataclasses import replace
 from functools import cache
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
-from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
-from particle_cases import GRID, domain, random_positions, shared_out
+from numpy.testing import assert_allclose, assert_array_equal
+from particle_cases import domain, random_positions, shared_out
 from run_support import drawn, simulate, write_case
 from storage_support import save
 from tiers import slow
@@ -22,7 +22,6 @@ from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_reader import open_snapshot
 from simulator.archive.verify import verify
 from simulator.errors import RunFailure, UserError
-from simulator.measure.pair_correlation import pairs_between
 from simulator.physics.particles.migration import settled
 from simulator.physics.particles.population import Population
 
@@ -231,27 +230,6 @@ def test_every_series_of_particles_is_drawn(run, matter):
     ]
 
 
-COUNT = 120
-EDGES = np.array([0.05, 0.3, 0.7, 1.2, 1.9])
-"""Up to 1.9 of the box of 6 x 5 x 4."""
-
-
-def brute(position: np.ndarray, box, edges: np.ndarray) -> np.ndarray:
-    away = position[:, :, None] - position[:, None, :]
-    box = np.array(box)[:, None, None]
-    away -= box * np.round(away / box)
-    distance = np.sqrt((away**2).sum(0))[np.triu_indices(position.shape[1], 1)]
-    return np.histogram(distance, edges)[0]
-
-
-def clustered(count: int) -> np.ndarray:
-    """Half of them in a small cloud across the box's corner, half at random."""
-    position = random_positions(count)
-    cloud = np.random.default_rng(5).normal(0, 0.2, (3, count // 2))
-    position[:, : count // 2] = cloud % np.array(GRID.box)[:, None]
-    return position
-
-
 @pytest.mark.parametrize(
     "layout",
     [
@@ -260,41 +238,16 @@ def clustered(count: int) -> np.ndarray:
         slow("3 x 2 pencils"),
     ],
 )
-def test_pairs_are_counted_exactly(layout):
-    """Of all particles, and of every so manieth, from where the devices hold them."""
-    position = clustered(COUNT)
+def test_every_so_manieth_particle_is_chosen_by_its_id(layout):
+    """From where the devices hold them."""
+    count = 120
+    position = random_positions(count)
     place = domain(layout)
-    particles = settled(shared_out(position, place, COUNT), place)
-    population = Population("p", {"position": 3}, COUNT, place)
+    particles = settled(shared_out(position, place, count), place)
+    population = Population("p", {"position": 3}, count, place)
     for stride in (1, 7):
-        chosen = np.asarray(population.chosen(particles, particles.records["position"], stride)).T
-        expected = brute(position[:, ::stride], GRID.box, EDGES)
-        assert_array_equal(pairs_between(chosen, np.array(GRID.box), EDGES), expected)
-
-
-AT_RANDOM = """\
-model: {kind: navier_stokes, viscosity: 0.02}
-grid: {shape: [16, 16, 16]}
-initial: {kind: taylor_green}
-time: {stop: 1, dt: 0.05}
-particles: [{name: tracers, kind: tracer, count: 4001}, {name: others, kind: tracer, count: 3999}]
-output: {pair_correlation: {every: 1, bins: 5, range: [0.2, 1.2]}}
-"""
-
-
-@pytest.mark.parametrize("devices", [1, slow(2)])
-def test_particles_at_random_are_uncorrelated(devices: int):
-    """The number of pairs of independent particles in a bin has the variance of its mean, so that g
-    is 1 within 1 / sqrt(pairs); five of these are far in the tail for five bins. The edges of the
-    box make no difference."""
-    run = simulation(AT_RANDOM, devices=devices)
-    measured = measured_series(run)["pair_correlation"]
-    row = measured.finish(
-        {name: np.asarray(v) for name, v in jax.jit(measured.compute)(run.state).items()}
-    )
-    assert (row["tracers/pairs"] > 500).all()
-    assert_array_less(abs(row["tracers/g"] - 1), 5 / np.sqrt(row["tracers/pairs"]))
-    assert_allclose(measured.coordinates["r"][0], np.sqrt(0.2 * 0.2 * 6**0.2), rtol=1e-14)
+        chosen = population.chosen(particles, particles.records["position"], stride)
+        assert_array_equal(chosen, position[:, ::stride])
 
 
 STORED = """\

@@ -231,16 +231,6 @@ REFUSED = [
         "initial: components.waves: missing",
     ),
     (
-        BOTH,
-        "output={structure_functions: {every: 1}}",
-        "output.structure_functions: needs a velocity, which composi",
-    ),
-    (
-        BOTH,
-        "output={transfer: {every: 1}}",
-        "output.transfer: needs energy transfers between modes, which composite",
-    ),
-    (
         MATTER,
         "model.components.0.count=500",
         "components.dark: count: 500 does not fill a lattice of cubic cells in this box; the nearest "
@@ -337,11 +327,6 @@ REFUSED = [
     ),
     (TRACERS, "output={snapshots: {sample: [heat]}}", "output.snapshots.sample: unknown 'heat'"),
     (
-        TRACERS,
-        "output={pair_correlation: {every: 1, range: [0.1, 4]}}",
-        "range: distances reach 4; periodic dis",
-    ),
-    (
         FLOW,
         "forcing={kind: constant_power, rate: 1, band: [0.2, 0.5]}",
         "forcing.band: [0.2, 0.5] holds no mode",
@@ -414,26 +399,6 @@ REFUSED = [
         "output={cospectra: {every: 1}}",
         "a magnetic field, gas or waves, which navier_stokes does not have",
     ),
-    (
-        FLOW,
-        "output={field_statistics: {every: 1, fields: [velocty]}}",
-        "velocty is not a field of real values",
-    ),
-    (
-        FLOW,
-        "output={profiles: {every: 1}}",
-        "output.profiles: needs a mass density, which navier_stokes",
-    ),
-    (
-        GAS,
-        "output={profiles: {every: 1, range: [2, 1]}}",
-        "output.profiles.range: [2, 1] is not increasing",
-    ),
-    (
-        GAS,
-        "output={histograms: {every: 1, decades: [1, 1]}}",
-        "histograms.decades: [1, 1] is not increasing",
-    ),
     (FLOW, "output={probes: {every: 1}}", "no place to probe"),
     (
         FLOW,
@@ -449,16 +414,6 @@ REFUSED = [
         FLOW,
         "output={probes: {every: 1, lines: [{axis: x, through: [0, 0, 0], name: time}]}}",
         "time is taken",
-    ),
-    (
-        FLOW,
-        "output={joint_histograms: {every: 1, pairs: [[Q, Q]]}}",
-        "pairs.0: Q, Q repeats a name or a pair",
-    ),
-    (
-        FLOW,
-        "output={joint_histograms: {every: 1, pairs: [[Q, velocity]]}}",
-        "pairs.0: velocity is not a scalar",
     ),
     (FLOW, ["fft.exchange=single", "precision=single"], "has no effect with precision: single"),
     (FLOW, ["fft.exchange=half_scaled", "fft.backend=jaxdecomp"], "needs fft.backend"),
@@ -491,12 +446,6 @@ REFUSED = [
         PLANE,
         "output={spectra: {every: 1, axis: z}}",
         "output.spectra.axis: the grid has no z; give x or y",
-    ),
-    (PLANE, "output={helicity: {every: 1}}", "output.helicity: is zero in two dimensions"),
-    (
-        PLANE,
-        "output={joint_histograms: {every: 1}}",
-        "pairs: Q and R are invariants of gradients in three dimension",
     ),
     (PLANE, "particles=[{name: a, kind: tracer, count: 8}]", "particles: move in three dimensions"),
 ]

@@ -35,8 +35,8 @@ output:
   snapshots: {every_steps: 2}
   slices: {every_steps: 2}
   spectra: {every_steps: 2}
-  histograms: {every_steps: 2}
-  statistics: {every_steps: 2}
+  spectral_maps: {every_steps: 2}
+  particle_statistics: {every_steps: 2}
   probes: {every_steps: 1, points: [[0, 0, 0]]}
   trajectories: {every_steps: 1}
   python: [{path: mine.py, function: mine, every: 0.1}]
@@ -50,7 +50,10 @@ HARMS: dict[str, Callable[[Path], object]] = {
 NAMES = [
     *("config.yaml", "state.json", "ledger.json", "provenance.json", "diagnostics.csv", "run.log"),
     *("inputs/inputs.json", "inputs/mine.py", "snapshots.vtkhdf", "mine.h5"),
-    *(f"{name}.h5" for name in ("slices", "spectra", "histograms", "statistics", "probes")),
+    *(
+        f"{name}.h5"
+        for name in ("slices", "spectra", "spectral_maps", "particle_statistics", "probes")
+    ),
     *("trajectories.h5", "snapshots/00000004.h5", "snapshots/00000004.vtkhdf"),
     *(
         f"checkpoints/0000000{n}/{name}"
@@ -63,7 +66,7 @@ QUICK = [
     (name, "empty")
     for name in ("config.yaml", "state.json", "diagnostics.csv", "inputs/inputs.json", "spectra.h5")
 ]
-REPORTED = ("config.yaml", "diagnostics.csv", "statistics.h5")  # A report draws for seconds.
+REPORTED = ("config.yaml", "diagnostics.csv", "spectra.h5")  # A report draws for seconds.
 ASIDE = ("config.yaml", "state.json", "ledger.json", "provenance.json", "inputs/inputs.json")
 
 

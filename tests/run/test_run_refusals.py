@@ -59,8 +59,8 @@ REFUSED = [
     ("cfl: 0.3", "dt: 1e-20", "5: time.dt: 1e-20 gives 1e+20 steps until time.stop = 1"),
     (
         "spectra: {",
-        "histograms: {every: 1, bins: 1e14}, spectra: {",
-        "7: output.histograms.bins: must be at most",
+        "particle_statistics: {every: 1, bins: 1e14}, spectra: {",
+        "7: output.particle_statistics.bins: must be at most",
     ),
     (
         "cfl: 0.3",

@@ -75,9 +75,9 @@ def plot_command(args: argparse.Namespace) -> int:
     from simulator.measure import OUTPUTS
     from simulator.plugins.pictures.choice import Selection
     from simulator.plugins.pictures.runs import plot_runs
-    from simulator.plugins.pictures.series_pictures import PICTURES
+    from simulator.plugins.pictures.series_pictures import pictured
 
-    known = dict.fromkeys(("diagnostics", *OUTPUTS.names, *PICTURES.names))
+    known = dict.fromkeys(("diagnostics", *OUTPUTS.names, *pictured()))
     for kind in args.what or ():
         # the series of a user's function
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)

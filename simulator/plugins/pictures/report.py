@@ -16,10 +16,9 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
 from simulator.plugins.pictures.health import HealthCheck, checks, log_of, worst
-from simulator.plugins.pictures.kinds.statistics import samples_of, time_means, with_error
-from simulator.plugins.pictures.runs import plot_run, series_of, table_of
+from simulator.plugins.pictures.runs import plot_run, table_of, tables_of
 from simulator.plugins.pictures.study import captions_of, opened, plot_sweep
-from simulator.plugins.pictures.style import in_words, vocabulary
+from simulator.plugins.pictures.style import vocabulary
 from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
@@ -146,7 +145,6 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     columns = table_of(run)
     best = ([p for kind in kinds for p in files if p.stem.startswith(kind)] for kinds in _FIRST)
     first = [paths[0] for paths in best if paths]
-    means = series_of(run, "statistics")
     numbers = {
         name: (values[0], values[-1], values.min(), values.max())
         for name, values in columns.items()
@@ -157,10 +155,7 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
         "summary": ", ".join([run_summary(run.config), *_redshifts(columns)]),
         "pictures": [(path, caption(path.stem)) for path in first],
         "more": [(path, caption(path.stem)) for path in files if path not in first],
-        "samples": "" if means is None else samples_of(means),
-        "means": []
-        if means is None
-        else [[in_words(name), with_error(*pair)] for name, pair in time_means(means).items()],
+        "tables": list(tables_of(run)),
         "columns": [
             [name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()
         ],

@@ -2,7 +2,7 @@
 time."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -28,8 +28,13 @@ from simulator.plugins.pictures.kinds.spectra import (
     shell_wavenumbers,
     spectrum_axes,
 )
-from simulator.plugins.pictures.kinds.statistics import tables_of_means
-from simulator.plugins.pictures.series_pictures import PICTURES, series_pictures
+from simulator.plugins.pictures.series_pictures import (
+    PICTURES,
+    TextTable,
+    pictured,
+    series_pictures,
+    tables_among,
+)
 from simulator.plugins.pictures.slices import slices
 from simulator.plugins.pictures.style import (
     COLOURS,
@@ -91,10 +96,9 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
         _ = run.diagnostics if (run.path / TABLE).exists() else None  # fails if it is damaged
         raise UserError(*(missing or [f"{run.path}: nothing to draw yet"]))
     written = list(_drawn(chosen, folder, choice))
-    averaged = series_of(run, "statistics")
-    if averaged is not None and choice.takes("statistics") and not choice.fields:
-        for ending, text in tables_of_means(window(averaged, choice)).items():
-            written.append(folder / f"statistics_means{ending}")
+    for table in () if choice.fields else tables_of(run, choice):
+        for name, text in table.files.items():
+            written.append(folder / name)
             replace_file(written[-1], text)
     return Plotted(tuple(written), tuple(missing))
 
@@ -129,11 +133,19 @@ def _of_run(
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
-    for name in PICTURES.names:
+    for name in pictured():
         if name not in OUTPUTS.names and choice.takes(name):
             for stem, build in PICTURES[name](run.path, labels, choice):
                 if choice.shows(stem):
                     yield stem, build
+
+
+def tables_of(run: Run, choice: Selection = ALL) -> Iterator[TextTable]:
+    """The tables of the chosen series of a run."""
+    there = [path.stem for path in run.path.glob("*.h5") if choice.takes(path.stem)]
+    for name, table in tables_among(there).items():
+        if (series := series_of(run, name)) is not None:
+            yield table(window(series, choice))
 
 
 def _repeats(stem: str, drawn: Collection[str], labels: Labels) -> bool:

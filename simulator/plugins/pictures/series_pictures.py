@@ -7,10 +7,12 @@ here or, by a package, as an entry point of `simulator.pictures`:
 | of anything else | the run's folder, `Labels`, the `Selection` of what to draw |
 
 It yields names of files without their endings, each with a function that builds the figure. A series
-without such a function is drawn by its kind's `pictures` or `curves`."""
+without such a function is drawn by its kind's `pictures` or `curves`. A function `table.NAME` makes
+the `TextTable` of a series from its rows."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -29,27 +31,38 @@ PICTURES = Registry[Callable[..., Pictures]](
     "simulator.pictures",
     {
         "cospectra": f"{_KINDS}.spectra:cospectra_pictures",
-        "field_statistics": f"{_KINDS}.statistics:no_pictures",
-        "helicity": f"{_KINDS}.transfer:helicity_pictures",
-        "histograms": f"{_KINDS}.histograms:histogram_pictures",
-        "joint_histograms": f"{_KINDS}.histograms:joint_histogram_pictures",
-        "pair_correlation": f"{_KINDS}.pair_correlation:pair_correlation_pictures",
         "particle_statistics": f"{_KINDS}.particles:particle_pictures",
         "probes": f"{_KINDS}.probes:probe_pictures",
-        "profiles": f"{_KINDS}.profiles:profile_pictures",
-        "projections": f"{_KINDS}.slices:projection_pictures",
         "render": f"{_KINDS}.render:render_pictures",
-        "shell_to_shell": f"{_KINDS}.transfer:band_pictures",
         "slices": f"{_KINDS}.slices:slice_pictures",
         "spectra": f"{_KINDS}.spectra:spectra_pictures",
         "spectral_maps": f"{_KINDS}.spectra:map_pictures",
-        "statistics": f"{_KINDS}.statistics:statistics_pictures",
-        "strain": f"{_KINDS}.strain:strain_pictures",
-        "structure_functions": f"{_KINDS}.structure_functions:structure_function_pictures",
         "trajectories": f"{_KINDS}.particles:trajectory_pictures",
-        "transfer": f"{_KINDS}.transfer:transfer_pictures",
     },
 )
+
+
+class TextTable(NamedTuple):
+    """Numbers of a series to read beside its pictures: a table of the report, and further files by
+    name."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    files: Mapping[str, str]
+
+
+_TABLE = "table."
+_TABLES = Registry[Callable[[SeriesReader], TextTable]](PICTURES.group, {})
+
+
+def tables_among(names: Collection[str]) -> Mapping[str, Callable[[SeriesReader], TextTable]]:
+    """The functions that make tables of series among `names`."""
+    return _TABLES.beginning_with(_TABLE, names)
+
+
+def pictured() -> list[str]:
+    """The names of everything of which there are pictures."""
+    return [name for name in PICTURES.names if not name.startswith(_TABLE)]
 
 
 def series_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:

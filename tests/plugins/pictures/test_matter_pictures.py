@@ -6,16 +6,11 @@ import json
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from run_files import dashed_lines, legend_texts, write_series
-from test_plots import assert_legible, built
+from run_files import assert_legible, built, dashed_lines, legend_texts, write_series
 
 from simulator.archive.open_run import open_run
-from simulator.archive.series_file import SeriesReader
 from simulator.physics.models.cosmology import Background, CosmologySettings
-from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
 from simulator.plugins.pictures.choice import Selection
-from simulator.plugins.pictures.kinds.histograms import log_histogram
-from simulator.plugins.pictures.kinds.profiles import density_profile
 from simulator.plugins.pictures.kinds.spectra import power_spectrum
 from simulator.plugins.pictures.lines import DrawnCurve, plotted, time_series
 from simulator.plugins.pictures.runs import overlays, plot_run
@@ -34,53 +29,6 @@ WAVES = {"kind": "schrodinger_poisson"}
 
 def times_of(a):
     return Background(CosmologySettings(**COSMOS)).time_of(a)
-
-
-def ground_state(radius, hbar, gravity, core):
-    """Density of the soliton with this core radius."""
-    state = pytest.importorskip("simulator.plugins.cosmology.soliton").radial_ground_state()
-    length = core / state.core
-    return (
-        hbar**2
-        / (gravity * length**4)
-        * np.interp(radius / length, state.radius, state.amplitude) ** 2
-    )
-
-
-def write_profiles(folder, density):
-    r = np.geomspace(0.2, 8, 24)
-    values = density(r).copy()
-    values[1] = np.nan  # a shell without points
-    row = {"density": values, "radius": r, "peak_density": density(np.zeros(1))[0]}
-    rows = [(times_of(0.02 * 3**step), row) for step in range(3)]
-    return write_series(
-        folder,
-        "profiles",
-        {"r": r},
-        {"density": ("r",), "radius": ("r",), "peak_density": ()},
-        rows,
-    )
-
-
-@pytest.mark.parametrize(
-    "model", [WAVES, KPC, {"kind": "self_gravitating_gas"}], ids=["wave", "kpc", "gas"]
-)
-def test_a_profile_with_its_soliton(tmp_path, model):
-    labels = Labels(model)
-    hbar, gravity = (HBAR_OVER_M22, 0.18 * 4.30091727e-6) if model is KPC else (1.0, 1.0)
-    profiles = write_profiles(tmp_path, lambda r: ground_state(r, hbar, gravity, 1.2))
-    figure = built(density_profile, profiles, "density", labels)
-    assert_legible(figure)
-    axes = figure.axes[0]
-    dashed = dashed_lines(axes)
-    legend = legend_texts(axes)
-    if model["kind"] == "self_gravitating_gas":
-        assert not dashed
-        return
-    assert len(dashed) == 1 and "$r_c = 1.2" in legend[-1]
-    assert ("kpc" in axes.get_xlabel()) == ("kpc" in legend[-1]) == (model is KPC)
-    assert axes.get_xlabel().startswith("comoving") == (model is KPC)
-    assert legend[0] == ("redshift 49" if model is KPC else f"$t = {times_of(0.02):.4g}$")
 
 
 def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
@@ -152,47 +100,6 @@ def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor_which_needs_no_
         assert background.scale_factor_at(time) == pytest.approx(
             float(background.scale_factor(time)), rel=1e-12
         )
-
-
-def write_others(folder):
-    x = np.linspace(-3, 3, 60)
-    shares = np.exp(-((x / 0.8) ** 2))
-    values = {"log_density": shares, "log_density_mass": np.roll(shares, 9)}
-    rows = [(time, values) for time in (0.0, 1.0)]
-    write_series(folder, "histograms", {"contrast": x}, dict.fromkeys(values, ("contrast",)), rows)
-    axes = {a: np.arange(12) / 2 for a in "xyz"}
-    names = {f"density/{p}": tuple(p) for p in ("xy", "xz", "yz")}
-    wave = np.outer(np.sin(axes["x"]), np.cos(axes["y"]))
-    rows = [(1.0 * step, dict.fromkeys(names, np.exp(wave * step))) for step in range(5)]
-    write_series(folder, "projections", axes, names, rows)
-
-
-@pytest.mark.parametrize("model", [WAVES, KPC], ids=["plain", "kpc"])
-def test_projections_and_histograms_are_legible(tmp_path, model):
-    write_others(tmp_path)
-    figure = built(projections, SeriesReader(tmp_path / "projections.h5"), "density", Labels(model))
-    assert_legible(figure)
-    bar = figure.texts[
-        -1
-    ].get_text()  # each time has a bar of its own, as the peaks grow, and all bars one label
-    assert len(figure.axes) == 4 * 3 + 4
-    assert (
-        "surface density" in bar and r"\log_{10}" in bar and ("M_\\odot" in bar) == (model is KPC)
-    )
-    figure = built(
-        log_histogram, SeriesReader(tmp_path / "histograms.h5"), "log_density", Labels(model)
-    )
-    assert_legible(figure)
-    assert figure.axes[0].get_yscale() == "log"
-
-
-def test_plot_draws_whatever_of_them_is_there(tmp_path):
-    (tmp_path / "config.yaml").write_text("name: test\nmodel: {kind: schrodinger_poisson}\n")
-    write_others(tmp_path)
-    write_profiles(tmp_path, lambda r: ground_state(r, 1.0, 1.0, 1.2))
-    names = {path.name for path in plot_run(tmp_path).files}
-    assert names == {"histogram_log_density.png", "projection_density.png", "profile_density.png"}
-    assert all((tmp_path / "plots" / name).stat().st_size < 150_000 for name in names)
 
 
 def test_time_series_of_matter_leave_out_what_is_not_there():

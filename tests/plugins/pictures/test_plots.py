@@ -1,16 +1,12 @@
 """Pictures: complete, legible, on one scale, and drawn from whatever is there."""
 
-import itertools
 import math
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
-from run_files import dashed_lines, legend_texts, write_series, write_table
+from run_files import assert_legible, built, dashed_lines, legend_texts, write_series, write_table
 from run_support import fresh
 
 from simulator.archive.series_file import Series, Table
@@ -18,12 +14,11 @@ from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.plugins.pictures.kinds.spectra import has_range, spectrum
-from simulator.plugins.pictures.kinds.statistics import with_error
 from simulator.plugins.pictures.lines import DrawnCurve, time_series
 from simulator.plugins.pictures.runs import plot_run
 from simulator.plugins.pictures.series_pictures import PICTURES
 from simulator.plugins.pictures.slices import slices
-from simulator.plugins.pictures.style import WIDTH, evenly, position, rc
+from simulator.plugins.pictures.style import WIDTH, evenly, position
 
 PI = math.pi
 THINNEST = 0.42
@@ -85,45 +80,6 @@ def write_diagnostics(folder, rows=50, **changes):
 def folder(tmp_path):
     (tmp_path / "config.yaml").write_text("name: test\n")
     return tmp_path
-
-
-def built(build, *arguments):
-    with matplotlib.rc_context(rc()):
-        figure = build(*arguments)
-        FigureCanvasAgg(figure).draw()
-    return figure
-
-
-def assert_legible(figure):
-    """Every text lies inside the figure, is not tiny, and overlaps no other."""
-    renderer = figure.canvas.get_renderer()
-    texts = [
-        text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()
-    ]
-    texts = [text for text in texts if text.get_window_extent(renderer).width > 0]
-    # Ticks beyond the limits of their axis are made but not drawn.
-    texts = [text for text in texts if text.get_in_layout() and _drawn(text, figure)]
-    assert texts
-    boxes = [text.get_window_extent(renderer) for text in texts]
-    for text, box in zip(texts, boxes, strict=True):
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1, text
-        assert box.height * 72 / figure.dpi > 5, text
-    for (one, first), (other, second) in itertools.combinations(zip(texts, boxes, strict=True), 2):
-        width = min(first.x1, second.x1) - max(first.x0, second.x0)
-        height = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert width <= 1 or height <= 1, (one, other)
-
-
-def _drawn(text, figure):
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-                if text in (tick.label1, tick.label2):
-                    slack = 1e-9 * abs(tick.get_loc())
-                    return low - slack <= tick.get_loc() <= high + slack
-    return True
 
 
 @pytest.mark.parametrize(
@@ -378,11 +334,3 @@ def test_positions_and_choices():
     shown = ["0", r"\pi/2", r"\pi", r"3\pi/4", r"-\pi", r"2\pi", "1.25"]
     assert [position(x) for x in (0.0, PI / 2, PI, 3 * PI / 4, -PI, 2 * PI, 1.25)] == shown
     assert evenly(3, 6) == [0, 1, 2] and evenly(100, 4) == [0, 33, 66, 99] and evenly(1, 4) == [0]
-
-
-def test_an_error_has_two_digits():
-    shown = [
-        with_error(*pair)
-        for pair in ((0.1157, 0.00201), (-5.789e-7, 2e-9), (38.3, 12.3), (2.0, np.nan))
-    ]
-    assert shown == ["0.1157 ± 0.0020", "(-5.789 ± 0.020) 1e-7", "38 ± 12", "2"]

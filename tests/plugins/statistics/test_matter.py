@@ -13,7 +13,7 @@ from peers.collectives import collectives
 from tiers import slow
 
 from simulator.archive.series_recorder import measured_series
-from simulator.measure.profiles import profile_edges
+from simulator.plugins.statistics.profiles import profile_edges
 from simulator.spectral import Grid
 
 # 14 planes of y on 4 devices: two of padding.
@@ -27,7 +27,6 @@ FIELDS = {
 KINDS = {
     "profiles": "bins: 9",
     "projections": "",
-    "slices": "through: maximum",
     "histograms": "bins: 24, decades: [-3, 2]",
 }
 OUTPUT = tuple(f"output.{kind}={{every_steps: 1, {more}}}" for kind, more in KINDS.items())
@@ -94,19 +93,6 @@ def test_profiles_against_a_loop_over_points():
             assert values["profiles/radius"][i] == pytest.approx(r[inside].mean(), rel=1e-6)
         mass = rho[r < edges[i + 1]].sum() * grid.volume / grid.points
         assert values["profiles/enclosed_mass"][i] == pytest.approx(mass, rel=1e-12)
-
-
-@pytest.mark.parametrize("devices", [1, 4])
-def test_planes_through_the_maximum(devices):
-    """At the grid point with the largest value, the first of several."""
-    values = found(WAVE, devices)
-    rho = density(WAVE)
-    run_of = run(WAVE, 1)
-    x, y, z = np.unravel_index(rho.argmax(), rho.shape)
-    for name, plane in (("xy", rho[:, :, z]), ("xz", rho[:, y]), ("yz", rho[x])):
-        assert_allclose(values[f"slices/density/{name}"], plane, rtol=1e-13)
-    places = [values[f"slices/density/place_{axis}"] for axis in "xyz"]
-    assert_allclose(places, np.array([x, y, z]) * run_of.grid.spacing, rtol=1e-13)
 
 
 @pytest.mark.parametrize("text", [WAVE, GAS], ids=["wave", "gas"])

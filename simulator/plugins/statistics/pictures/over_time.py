@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from simulator.archive.series_file import SeriesReader
 from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
 from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted
-from simulator.plugins.pictures.series_pictures import Diagnostics, endings
+from simulator.plugins.pictures.series_pictures import Diagnostics, TextTable, endings
 from simulator.plugins.pictures.style import PLAIN, Labels, as_words, in_words, spectrum_of
 
 
@@ -32,19 +32,19 @@ def no_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Picture
     yield from ()
 
 
-def samples_of(series: SeriesReader) -> str:
+def _samples(series: SeriesReader) -> str:
     """The number of samples, and whether they are too few for errors."""
-    errors = [error for _, error in time_means(series).values()]
+    errors = [error for _, error in _time_means(series).values()]
     remark = "" if any(map(math.isfinite, errors)) else " (too few for errors)"
     return f"{int(series.one('samples', -1))} samples{remark}"
 
 
 def _averaged(series: SeriesReader, labels: Labels) -> str:
     first = float(series.attributes["from"])
-    return f"{samples_of(series)} from {labels.moment(first)} to {labels.moment(series.time[-1])}"
+    return f"{_samples(series)} from {labels.moment(first)} to {labels.moment(series.time[-1])}"
 
 
-def time_means(series: SeriesReader) -> dict[str, tuple[float, float]]:
+def _time_means(series: SeriesReader) -> dict[str, tuple[float, float]]:
     """Mean and standard error of every number at the last row, without those that are always 0, and
     without the only part of a sum, such as the kinetic energy of a fluid without other energy."""
     means = {}
@@ -71,14 +71,16 @@ def with_error(mean: float, error: float) -> str:
     return f"({both}) 1e{power}" if power else both
 
 
-def tables_of_means(series: SeriesReader) -> dict[str, str]:
-    """The means of a run as a table to read, and as CSV for programs, by the ending of the file."""
+def table_of_means(series: SeriesReader) -> TextTable:
+    """The means of a run, with files to read and for programs."""
+    means = _time_means(series)
+    rows = [(in_words(name), with_error(*pair)) for name, pair in means.items()]
     text = [f"{'mean +- standard error':>30}  {_averaged(series, PLAIN).replace('$', '')}"]
-    csv = ["name,mean,error"]
-    for name, (mean, error) in time_means(series).items():
-        text.append(f"{with_error(mean, error).replace('±', '+-'):>30}  {in_words(name)}")
-        csv.append(f"{name},{mean!r},{error!r}")
-    return {".txt": "\n".join(text) + "\n", ".csv": "\n".join(csv) + "\n"}
+    text += [f"{value.replace('±', '+-'):>30}  {words}" for words, value in rows]
+    csv = ["name,mean,error", *(f"{n},{mean!r},{error!r}" for n, (mean, error) in means.items())]
+    files = {f"statistics_means.{kind}": lines for kind, lines in (("txt", text), ("csv", csv))}
+    written = {name: "\n".join(lines) + "\n" for name, lines in files.items()}
+    return TextTable((_samples(series), "mean ± standard error"), rows, written)
 
 
 def mean_curves(

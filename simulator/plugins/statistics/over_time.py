@@ -26,9 +26,9 @@ from simulator.measure.kind import (
     distinct,
 )
 from simulator.measure.rows import in_shells
-from simulator.measure.transfer import transfers_and_fluxes
 from simulator.physics import models
 from simulator.physics.models import outputs
+from simulator.plugins.statistics.transfer import transfers_and_fluxes
 from simulator.settings import Real
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.

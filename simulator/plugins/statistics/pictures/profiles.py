@@ -1,4 +1,4 @@
-"""Radial profiles of mass densities."""
+"""Radial profiles of mass densities, and integrals along the axes."""
 
 from collections.abc import Callable
 
@@ -14,6 +14,7 @@ from simulator.plugins.pictures.lines import (
     plotted,
 )
 from simulator.plugins.pictures.series_pictures import pictures_of_each, variables_over
+from simulator.plugins.pictures.slices import projections, series_fields
 from simulator.plugins.pictures.style import Labels, as_words, is_density
 from simulator.registry import Registry
 
@@ -47,3 +48,4 @@ def density_profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
 
 
 profile_pictures = pictures_of_each(_densities, "profile", density_profile)
+projection_pictures = pictures_of_each(series_fields, "projection", projections)

@@ -21,6 +21,15 @@ STARTS = {
     "boussinesq": {"scalars": {"buoyancy": {"peak": 2, "seed": 9}}},
 }
 """What a random start has beside the velocity."""
+WIND = (2.0, -0.5, 0.25)
+
+
+def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -> State:
+    """The state with a constant vector added to a field."""
+    layout = simulation.transform.layout
+    field = state.fields[name]
+    shifted = field + np.where(layout.zero, np.reshape(wind, (3, 1, 1, 1)), 0)
+    return State(**{**vars(state), "fields": {**state.fields, name: layout.constrain(shifted)}})
 
 
 def row(simulation: Simulation, kind: str, state: State | None = None) -> dict[str, np.ndarray]:

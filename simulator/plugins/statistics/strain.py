@@ -15,9 +15,9 @@ from jax import lax
 from simulator import spectral
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.rows import binned
-from simulator.measure.transfer import check_flow
 from simulator.physics import models
 from simulator.physics.models.advection import strain_rate
+from simulator.plugins.statistics.transfer import check_flow
 from simulator.settings import Points, Ratio
 from simulator.spectral import Layout, operators
 from simulator.spectral.arrays import SpectralVector

@@ -9,7 +9,7 @@ from flow_support import flow, measured
 from measuring import on_grid, row, slopes, with_values
 from numpy.testing import assert_allclose
 
-from simulator.measure.strain import EIGENVALUES, eigensystem
+from simulator.plugins.statistics.strain import EIGENVALUES, eigensystem
 
 SHAPE = (12, 9, 10)
 BOX = (2 * np.pi, 5.0, 4.0)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from flow_support import flow
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import drawn, simulate, write_case
+from run_support import drawn, fresh, simulate, write_case
 
 from simulator import open_run
-from simulator.archive.series_recorder import recorders
-from simulator.measure.statistics import empty, results, taken_in
+from simulator.plugins.statistics.over_time import empty, results, taken_in
 
 
 @jax.jit
@@ -181,10 +180,12 @@ def test_sums_begin_anew_when_their_definition_changes(tmp_path, capsys, kind, c
             assert_array_equal(parts.snapshots[-1][name][:], field[:])
 
 
-def test_rows_that_wait_hold_no_buffer_of_a_device(tmp_path):
-    """A view of a device's buffer, as `numpy.asarray` gives, keeps several times its bytes."""
-    run = simulation(tmp_path, 5)
-    series = recorders(run)["spectra"]
-    series.take(run.state, True, series.program)
-    ((_, _, row),) = series.waiting()
-    assert row and all(values.flags.owndata for values in row.values())
+def test_a_finished_run_is_verified_without_the_modules_that_measured_it():
+    """They import JAX."""
+    done = fresh("""
+        import sys
+        from simulator.measure import snapshot_files
+        assert not snapshot_files({"statistics": {"every": None, "every_steps": 1, "from": 0.0}})
+        assert not {m for m in sys.modules if m == "jax" or m.startswith("simulator.plugins")}
+    """)
+    assert done.returncode == 0, done.stderr
