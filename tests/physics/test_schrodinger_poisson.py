@@ -13,8 +13,8 @@ from flow_support import measured
 from gravity_cases import WAVE, stepped
 from tiers import slow
 
-from simulator.physics.models.wave_functions import phase_factor, pierced_faces
 from simulator.physics.stepping import INTEGRATORS
+from simulator.plugins.gravity.wave_functions import phase_factor, pierced_faces
 
 LUMPS = '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
 LOPSIDED = '{"psi": 1 + 0.3 * jnp.cos(x - 1) + 0.2 * jnp.sin(y) + 0.1 * jnp.cos(z) + 0.3j * jnp.sin(2 * y)}'

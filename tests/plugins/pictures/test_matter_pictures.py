@@ -12,7 +12,7 @@ from test_plots import assert_legible, built
 from simulator.archive.open_run import open_run
 from simulator.archive.series_file import SeriesReader
 from simulator.physics.models.cosmology import Background, CosmologySettings
-from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
+from simulator.plugins.gravity.schrodinger_poisson import HBAR_OVER_M22
 from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.kinds.histograms import log_histogram
 from simulator.plugins.pictures.kinds.profiles import density_profile
