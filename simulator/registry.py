@@ -170,9 +170,11 @@ class PartsOf:
     def among(self, words: Container[str] | None) -> list[Any]:
         """The parts whose names are among `words`, or all if `words` is None; if none is, the
         program's own."""
-        named = self.registry.beginning_with("", words)
-        named = named or self.registry.beginning_with("", self.registry.own)
-        return [part for name, part in named.items() if name != self.without]
+        for names in (words, self.registry.own):
+            named = self.registry.beginning_with("", names)
+            if parts := [part for name, part in named.items() if name != self.without]:
+                return parts
+        return []
 
 
 def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:
