@@ -25,12 +25,12 @@ from jax import lax
 from simulator.cluster import discover
 from simulator.cluster.start import start
 from simulator.physics.models import StateMemory
-from simulator.physics.models.schrodinger_poisson import (
+from simulator.physics.particles.swarm import Swarm
+from simulator.physics.stepping.splitting import DriftKickDrift
+from simulator.plugins.gravity.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
 )
-from simulator.physics.particles.swarm import Swarm
-from simulator.physics.stepping.splitting import DriftKickDrift
 from simulator.simulation.advance import beginning, step_of
 from simulator.simulation.system import System
 from simulator.spectral import Grid, make_transform

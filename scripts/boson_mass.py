@@ -18,7 +18,7 @@ import numpy as np
 
 from simulator import Simulation, differentiate, load_config
 from simulator.physics.models import outputs
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
 
 # masses in 1e-22 eV; beyond, P(k) is 1e-6 of the largest
 TRUE, GUESS, STEPS, SHELLS = (0.1, 0.095, 80, 9)

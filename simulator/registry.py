@@ -7,6 +7,7 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | group | a part is | its name is |
 | --- | --- | --- |
 | `simulator.models`, `.initials`, `.forcings`, `.terms` | a class with `Settings` | its `kind` |
+| `simulator.components` | a `Component` with `Settings` | its `kind` in a composite |
 | `simulator.integrators` | an integrator | the value of `time.integrator` |
 | `simulator.outputs` | a `simulator.measure.Kind` or `.SnapshotFile` | the key `output.NAME` |
 | `simulator.settings` | a class of `Settings` | `study.NAME` or `run.NAME`, a block of the file |
@@ -22,6 +23,7 @@ one. A part that cannot be loaded is a warning of one line, and the others go on
 
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -155,6 +157,25 @@ class Registry(Mapping[str, Part]):
         rests = (n.removeprefix(start) for n in self.names if n.startswith(start))
         wanted = [rest for rest in rests if words is None or rest in words]
         return {rest: self[start + rest] for rest in wanted if self._is_usable(start + rest)}
+
+
+@dataclass(frozen=True, eq=False)
+class PartsOf:
+    """Marks a key whose blocks describe parts in a registry: `Any` in its type stands for the
+    settings of one of them. A run's file loads only the parts that it names."""
+
+    registry: Registry[Any]
+    without: str = ""
+    """The name of a part that the key does not take."""
+
+    def among(self, words: Container[str] | None) -> list[Any]:
+        """The parts whose names are among `words`, or all if `words` is None; if none is, the
+        program's own."""
+        for names in (words, self.registry.own):
+            named = self.registry.beginning_with("", names)
+            if parts := [part for name, part in named.items() if name != self.without]:
+                return parts
+        return []
 
 
 def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from plugin_parts import absent_plugin, is_absent
 
 import simulator  # noqa: F401  # sets what XLA prints, before JAX is imported
 
@@ -134,12 +135,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "jaxdecomp" in item.name:
                 item.add_marker(absent)
+    for item in items:
+        if (plugin := _absent_plugin(item)) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"the plugin {plugin} is absent"))
     if config.getoption("budget") is not None:
         # Test files stay together: they share fixtures. Workers must agree on the order, at
         # midnight too.
         files = sorted({item.path for item in items})
         random.Random(int(os.environ["SIMULATOR_TESTS_DAY"])).shuffle(files)
         items.sort(key=lambda item: files.index(item.path))
+
+
+def _absent_plugin(item: pytest.Item) -> str | None:
+    """A plugin that a test needs, by its marker or by its parameters, and that is absent."""
+    named = (name for mark in item.iter_markers("plugins") for name in mark.args)
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return next(filter(is_absent, named), None) or absent_plugin(parameters)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

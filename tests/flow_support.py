@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from plugin_parts import need_plugins_of
 
 from simulator import Simulation
 from simulator.config import run_config_class
@@ -21,7 +22,8 @@ def flow(
     *shape: int, initial: dict[str, Any], viscosity: float = 0.0, count: int = 1, **blocks: Any
 ) -> Simulation:
     """The simulation of a flow on `count` devices; `blocks` are further blocks of a
-    configuration."""
+    configuration. Skips the rest of a test where a plugin is absent."""
+    need_plugins_of(blocks)
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = run_config_class().model_validate(
         {

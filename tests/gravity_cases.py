@@ -8,8 +8,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from plugin_parts import need_plugins_of
+from storage_support import save
 
 from simulator import Simulation, load_config
+from simulator.archive.shard import Dataset
+from simulator.archive.stored_state import component_labels, datasets, physical_axes
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.physics.models import State
@@ -61,7 +65,8 @@ def simulation(
     text: str, *overrides: str, devices: int = 1, python: str | None = None
 ) -> Simulation:
     """A configuration's simulation on so many devices; `python` is the expression of `fields` for
-    the start."""
+    the start. Skips the rest of a test where a plugin is absent."""
+    need_plugins_of(text, overrides)
     path = folder() / "run.yaml"
     path.write_text(text)
     if python is not None:
@@ -90,6 +95,19 @@ def stepped(run: Simulation, state: State, duration: float, steps: int) -> State
 
 def advanced(run: Simulation, state: State, stop: float, steps: int = 10**6) -> State:
     return run.advance(state, Until(stop, np.inf, steps))
+
+
+def stored(run: Simulation, place: Path, kind: str, *names: str) -> str:
+    """A snapshot (of these fields, by default those of the state) or checkpoint of the run's start,
+    as `initial`."""
+    if kind == "checkpoint":
+        found = datasets(run.state, run.model)
+    else:
+        axes = physical_axes(run.transform)
+        values = {n: run.field_program(n)(run.state) for n in names or run.model.fields}
+        found = [Dataset(n, v, axes, component_labels(v.shape[:-3])) for n, v in values.items()]
+    save(place, 0, found, {"time": 0.0, "box": list(run.grid.box)})
+    return f"initial={{kind: snapshot, path: {place / '00000000'}}}"
 
 
 def coefficient(run: Simulation, field: jax.Array, mode: Sequence[int]) -> complex:

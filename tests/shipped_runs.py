@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from plugin_parts import absent_plugin
+
 from simulator.config import read_yaml
 from simulator.config.blocks import OutputSettings
 from simulator.measure import OUTPUTS
@@ -17,11 +19,13 @@ ALL = sorted(path for path in CONFIGS.glob("*.yaml") if "sweep" not in path.stem
 
 @cache
 def shipped_runs() -> tuple[Path, ...]:
-    """Without those that need a start, a term or an output of a plugin that is absent."""
+    """Without those that need a model, a start, a term or an output of a plugin that is absent."""
     return tuple(path for path in ALL if _is_known(read_yaml(path).value))
 
 
 def _is_known(run: dict[str, Any]) -> bool:
+    if absent_plugin(run) is not None:
+        return False
     outputs = {*OutputSettings.model_fields, *OUTPUTS}
     starts, terms = set(_kinds(run["initial"])), {term["kind"] for term in run.get("terms", ())}
     return starts <= {*INITIALS} and terms <= {*TERMS} and run.get("output", {}).keys() <= outputs

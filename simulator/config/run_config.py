@@ -12,7 +12,18 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     AfterValidator,
@@ -44,7 +55,7 @@ from simulator.config.blocks import (
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
 from simulator.measure import OUTPUTS, OutputKind, requested
-from simulator.registry import Registry
+from simulator.registry import PartsOf, Registry
 from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
@@ -63,6 +74,7 @@ class Registries(NamedTuple):
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
     terms: Mapping[str, Any]
+    components: Mapping[str, Any]
     in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
     times."""
@@ -74,11 +86,14 @@ def registered() -> Registries:
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
+    from simulator.physics.models.composite import COMPONENTS
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
     from simulator.physics.terms import TERMS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, in_time)
+    return Registries(
+        MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, COMPONENTS, in_time
+    )
 
 
 @dataclass(frozen=True)
@@ -311,9 +326,30 @@ def _block_or_list(block: Any) -> Any:
     ]
 
 
-def _choice(parts: Mapping[str, Any]) -> Any:
-    classes = tuple(part.Settings for part in parts.values())
+def _choice(parts: Iterable[Any], words: Container[str] | None) -> Any:
+    """The type of a block that describes one of the parts."""
+    classes = tuple(_with_parts(part.Settings, words) for part in parts)
     return Annotated[Union[classes], Field(discriminator="kind")]  # noqa: UP007 - from a list
+
+
+def _with_parts(settings: type[Settings], words: Container[str] | None) -> type[Settings]:
+    """The class with the settings of parts in the place of `Any` in the keys that `PartsOf`
+    marks."""
+    keys = {
+        name: (_inserted(key.annotation, _choice(mark.among(words), words)), copy(key))
+        for name, key in settings.model_fields.items()
+        for mark in key.metadata
+        if isinstance(mark, PartsOf)
+    }
+    if not keys:
+        return settings
+    fields = cast(Any, keys)
+    return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **fields)
+
+
+def _inserted(annotation: Any, choice: Any) -> Any:
+    arguments = (choice if each is Any else each for each in get_args(annotation))
+    return get_origin(annotation)[*arguments]
 
 
 class _Fitting:
@@ -445,8 +481,12 @@ def assemble(
     """The RunConfig whose `model`, `initial`, `forcing`, `terms` and `time` accept the parts in the
     registries, and `output` the `kinds` of output; with the blocks of plugins among `words`, or with
     all."""
-    particles: Any = tuple[cast(Any, (_choice(registries.particles), ...))]
-    terms: Any = tuple[cast(Any, (_choice(registries.terms), ...))]
+
+    def choice(parts: Mapping[str, Any]) -> Any:
+        return _choice(parts.values(), words)
+
+    particles: Any = tuple[cast(Any, (choice(registries.particles), ...))]
+    terms: Any = tuple[cast(Any, (choice(registries.terms), ...))]
     integrator = (
         Literal[tuple(registries.integrators)],
         copy(TimeSettings.model_fields["integrator"]),
@@ -463,9 +503,9 @@ def assemble(
         __base__=with_blocks(RunConfig, "run", words),
         __doc__=RunConfig.__doc__,
         __validators__=_Fitting(registries).validators(),
-        model=(_choice(registries.models), ...),
-        initial=(_choice(registries.initials), ...),
-        forcing=(cast(Any, _block_or_list(_choice(registries.forcings)) | None), None),
+        model=(choice(registries.models), ...),
+        initial=(choice(registries.initials), ...),
+        forcing=(cast(Any, _block_or_list(choice(registries.forcings)) | None), None),
         terms=(terms, ()),
         particles=(particles, ()),
         time=(time, ...),
@@ -475,15 +515,15 @@ def assemble(
 
 def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     """The RunConfig of all parts that are registered in this program; with `words`, without the
-    parts of packages, and the initial conditions, whose names are not among the words: they are
-    not even imported."""
+    parts of packages, the initial conditions and the components, whose names are not among the
+    words: they are not even imported."""
     parts = registered()
     registries = [part for part in (*parts, OUTPUTS, FURTHER) if isinstance(part, Registry)]
     optional = (
         name
         for part in registries
         for name in part.names
-        if name not in part.own or part is parts.initials
+        if name not in part.own or part is parts.initials or part is parts.components
     )
     names = {name.rpartition(".")[2] for name in optional}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))

@@ -91,6 +91,7 @@ def registries() -> Registries:
         integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
         particles=PARTICLES,
         terms=TERMS,
+        components={},
         in_time=lambda data, expands: data,
     )
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from plugin_parts import absent_plugin
+
 from simulator.measure import KINDS
 from simulator.physics.initial import INITIALS
 from simulator.physics.terms import TERMS
@@ -377,7 +379,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "mhd": _model_keys(kind="mhd", viscosity=0.02, resistivity=0.02),
         "self_gravitating_gas": {"model": _GAS | {"gravitational_constant": 0.1}},
         "schrodinger_poisson": {"model": _WAVES | {"gravitational_constant": 0.1}},
-        "composite": _matter(_GAS, _WAVES, _DARK),
+        "composite": _matter(*(c for c in (_GAS, _WAVES, _DARK) if absent_plugin(c) is None)),
         "particles": _matter(_DARK),
         "python": _model_keys(kind="python", path=PATH, equation="Reaction"),
         "python_split": {
@@ -519,7 +521,8 @@ FACTORS: dict[str, dict[str, Level]] = {
         )
     },
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
-# Some starts and terms belong to plugins, which may be absent.
+# Some starts, models and terms belong to plugins, which may be absent.
+FACTORS["model"] = {n: level for n, level in FACTORS["model"].items() if not absent_plugin(level)}
 FACTORS["initial"] = {
     name: level for name, level in FACTORS["initial"].items() if name in ("own", *INITIALS)
 }

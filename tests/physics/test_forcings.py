@@ -108,21 +108,6 @@ def test_a_restart_continues_every_force_bit_for_bit(one_device, count: int, tmp
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), state, end))
 
 
-def test_several_forces_leave_the_momentum_of_a_gas_alone():
-    model = {"kind": "self_gravitating_gas", "sound_speed": 1, "viscosity": 0.05}
-    model |= {"background_density": 1.0, "gravitational_constant": 0.0}
-    forces = [NOISE, {"kind": "linear", "coefficient": 0.2}, {**NOISE, "name": "b", "seed": 1}]
-    run = driven(forces, model=model, initial={"kind": "random", "peak": 1, "energy": 0.1})
-    ends = [measured(run, s) for s in (run.state, last(marched(run, 0.02, 10)))]
-    for axis in "xyz":
-        key = f"mean_momentum_{axis}"
-        # Ten steps of four evaluations round <rho f>, about 1, by 1e-16 each.
-        assert ends[0][key] == pytest.approx(ends[1][key], abs=1e-14)
-    assert sum(ends[1][f"power_{n}"] for n in run.config.forcings) == pytest.approx(
-        ends[1]["injection"], rel=1e-13
-    )
-
-
 @pytest.mark.slow
 def test_gradients_by_numbers_of_a_list_agree_with_differences(one_device):
     run, _ = one_device

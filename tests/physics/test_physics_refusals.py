@@ -4,7 +4,7 @@ the cure."""
 import jax.numpy as jnp
 import pytest
 from flow_support import flow
-from gravity_cases import GAS, MATTER, WAVE, by_id, simulation, source
+from gravity_cases import GAS, MATTER, by_id, simulation, source
 
 from simulator.archive.series_recorder import measured_series
 from simulator.errors import RunFailure, UserError
@@ -29,9 +29,7 @@ TRACERS = (
     + "particles: [{name: tracers, kind: tracer, count: 64}, {name: a, kind: inertial, count: 8, "
     + ("relaxation_time: 0.5}]\n")
 )
-EXPANDING = (
-    "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
-)
+EXPANDING = "model.cosmology={start: 0.02, matter: 1.0}"
 FUNCTIONS = """
 from simulator.equations import Equation
 
@@ -42,7 +40,6 @@ def beyond(id): return {"position": jnp.full((3, id.size), -1.0), "mass": 1.0}
 def wind(x, y, z, t): return {"wind": x}
 def short(x, y, z, t): return {"velocity": (x, y)}
 def broken(x, y, z, t): return {"velocity": (x, y, nothing)}
-def made(x, y, z, t): return {"density": jnp.sin(x)}
 def mixing(velocity, gradient, width): return [velocity[0].mean() * gradient[0, 0]] * 6
 def branching(velocity, gradient, width): return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
 def textless(x, y, z, t): raise ValueError
@@ -89,32 +86,14 @@ REFUSED = [
         )
         for name in ("Hilbert", "NotANumber")
     ),
-    (WAVE, "time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
-    (
-        WAVE,
-        "grid.dealias=two_thirds",
-        "grid.dealias: schrodinger_poisson takes none only, not two_thirds",
-    ),
-    (
-        WAVE,
-        "forcing={kind: linear, coefficient: 1}",
-        "forcing: schrodinger_poisson cannot be forced; leave the key",
-    ),
-    (WAVE, "time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
-    (WAVE, "model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
-    (
-        WAVE,
-        ["model.units=mpc_h_km_s_msun_h", "model.hbar_over_m=1", "model.cosmology={start: 0.02}"],
-        "model.cosmology.hubble: has to be 100 in units: mpc_h_km_s_msun_h",
-    ),
     (
         MATTER,
         ["model.units=mpc_h_km_s_msun_h", "model.background={start: 0.02, hubble: 67.7}"],
         "model.background.hubble: has to be 100 in units: mpc_h_km_s_msun_h",
     ),
     (
-        WAVE,
-        ["model.units=kpc_km_s_msun", "model.particle_mass=1", "model.cosmology={start: 0.02}"],
+        MATTER,
+        ["model.units=kpc_km_s_msun", "model.cosmology={start: 0.02}"],
         "model.cosmology.hubble: means h = 10, not between 0.2 and 2: 100 km/s/Mpc are 0.1 in",
     ),
     (
@@ -122,61 +101,54 @@ REFUSED = [
         ["model.units=kpc_km_s_msun", "model.gravitational_constant=1"],
         "model.gravitational_constant: is 4.30092e-06 in units: kpc_km_s_msun; leave it out",
     ),
-    (WAVE, "model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
     (
-        WAVE,
+        MATTER,
         [EXPANDING, "time.stop={redshift: 99}"],
         "time.stop: redshift: 99 is a = 0.01, outside of 0.02 (the",
     ),
     (
-        WAVE,
+        MATTER,
         "model.cosmology={start: {redshift: -2}}",
         "model.cosmology.start: a redshift above 0 is needed, not -2",
     ),
     (
-        WAVE,
+        MATTER,
         "model.background={start: {z: 2}}",
         "model.background.start: a scale factor or {redshift: Z} is needed, not {'z': 2}",
     ),
     (
-        WAVE,
+        MATTER,
         [EXPANDING, "model.background={start: 0.1}"],
         "model.background: is the same as model.cosmology; keep",
     ),
     (
-        WAVE,
+        MATTER,
         [EXPANDING, "model.cosmology.neutrinos=0.1"],
         "cosmology.neutrinos: massive neutrinos are not followed",
     ),
     (
-        WAVE,
+        MATTER,
         [EXPANDING, "model.cosmology.curvature=-3"],
         "cosmology.curvature: the expansion stands still at a =",
     ),
     (
-        WAVE,
+        MATTER,
         "output.snapshots.every=[2, 1]",
         "output.snapshots.every: a list of times rises and has",
     ),
     (
-        WAVE,
-        [EXPANDING, "time.steps=4", "time.integrator=bullfrog"],
-        "bullfrog does not solve schrodinger_poisson",
-    ),
-    (
-        BOTH,
+        MATTER,
         "time.integrator=fastpm",
         "fastpm takes steps of linear growth: it needs particles and an expanding box",
     ),
+    (MATTER, "time.steps=4", "time.steps: needs an expanding box, model.background; give time.dt"),
     (
-        BOTH,
-        ["model.cosmology={}", "time.integrator=bullfrog"],
-        "it needs particles and no self_gravitating_gas",
+        MATTER,
+        [EXPANDING, "time.spacing=growth"],
+        "time.spacing: needs time.steps; leave the key out",
     ),
-    (WAVE, "time.steps=4", "time.steps: needs an expanding box, model.background; give time.dt"),
-    (WAVE, [EXPANDING, "time.spacing=growth"], "time.spacing: needs time.steps; leave the key out"),
     (
-        WAVE,
+        MATTER,
         [EXPANDING, "time={stop: 1, steps: 3, dt: 1}"],
         "time.steps: excludes time.dt; keep one of the two",
     ),
@@ -186,50 +158,27 @@ REFUSED = [
         "time.stop: redshift needs an expanding box, model.background; give a time",
     ),
     (
-        WAVE,
-        "particles=[{name: a, kind: tracer, count: 3}]",
-        "particles: move with the velocity of a fluid, which sc",
-    ),
-    (GAS, "model.sound_speed=-1", "sound_speed: must be at least 0"),
-    (GAS, "initial={kind: jeans_wave, mode: [9, 0, 0]}", "initial: mode: (9, 0, 0) is beyond"),
-    (
-        GAS,
+        FLOW,
         "initial={kind: composite, components: {gas: {kind: uniform}}}",
         "kind: composite needs model.kind: compo",
     ),
+    (MATTER, "model.components=[]", "model.components: an empty list"),
     (
-        GAS,
-        "forcing={kind: python, path: F, function: made}",
-        "returned 'density'; accelerations of velocity",
-    ),
-    (BOTH, "model.components=[]", "model.components: an empty list"),
-    (
-        BOTH,
-        "model.components=[{kind: schrodinger_poisson}, {kind: schrodinger_poisson}]",
-        "components.1.name: waves",
-    ),
-    (
-        BOTH,
+        MATTER,
         "model.components=[{kind: navier_stokes}]",
         "model.components.0.kind: unknown kind 'navier_stokes'",
     ),
     (
-        BOTH,
+        MATTER,
         "model.components.0.gravitational_constant=1",
         "unknown key, did you mean model.gravitational_constant?",
     ),
     (
-        BOTH,
+        MATTER,
         "time.integrator=composition4",
         "composition4 does not solve composite; kick_drift_kick or",
     ),
-    (BOTH, "initial={kind: uniform}", "initial: kind: uniform gives one kind of matter"),
-    (BOTH, "initial.components={gas: {kind: uniform}}", "initial: components.waves: missing"),
-    (
-        BOTH,
-        "initial.components={gas: {kind: uniform}, stars: {kind: uniform}}",
-        "initial: components.waves: missing",
-    ),
+    (MATTER, "initial={kind: uniform}", "initial: kind: uniform gives one kind of matter"),
     (
         MATTER,
         "model.components.0.count=500",
@@ -248,14 +197,6 @@ REFUSED = [
         "dark: some particles begin outside",
     ),
     (MATTER, "model.components.0.count=1e14", "model.components.0.count: "),
-    (
-        MATTER,
-        [
-            "model.cosmology={start: 0.1}",
-            "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]",
-        ],
-        "model.components.0.polytropic_exponent: in supercomoving variables",
-    ),
     (
         MATTER,
         "output={trajectories: {every: 1, sample: [velocity]}}",
@@ -423,12 +364,11 @@ REFUSED = [
         ["run.memory=low", "fft.backend=jaxdecomp"],
         "run.memory: low needs fft.backend: custom_partitioning",
     ),
-    (WAVE, "fft.exchange=single", "fft.exchange: single would cost wave functions"),
     (
         PLANE,
         [
-            "model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}",
-            "initial={kind: composite, components: {gas: {kind: uniform}}}",
+            "model={kind: composite, components: [{kind: particles, count: 8}]}",
+            "initial={kind: composite, components: {particles: {kind: uniform}}}",
         ],
         "grid.shape: composite is solved in three dimensions; [12, 12, 1]",
     ),
@@ -448,6 +388,33 @@ REFUSED = [
         "output.spectra.axis: the grid has no z; give x or y",
     ),
     (PLANE, "particles=[{name: a, kind: tracer, count: 8}]", "particles: move in three dimensions"),
+    (
+        MATTER,
+        "forcing={kind: linear, coefficient: 1}",
+        "forcing: composite cannot be forced; leave",
+    ),
+    (MATTER, "grid.dealias=none", "grid.dealias: composite takes two_thirds only, not none"),
+    (
+        MATTER,
+        "particles=[{name: a, kind: tracer, count: 3}]",
+        "particles: move with the velocity of a fluid, which composite",
+    ),
+    (
+        MATTER,
+        "model.components=[{kind: particles, count: 8}, {kind: particles, count: 8}]",
+        "components.1.name: particles",
+    ),
+    (MATTER, "initial.components={}", "initial: components.dark: missing"),
+    (
+        MATTER,
+        "initial.components={stars: {kind: uniform}}",
+        "initial: components.dark: missing",
+    ),
+    (
+        MATTER,
+        DARK_START + "{kind: jeans_wave, mode: [9, 0, 0]}",
+        "initial: components.dark: mode: (9, 0, 0) is beyond",
+    ),
 ]
 
 

@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from numpy.testing import assert_allclose
 from peers.collectives import KINDS, NONE, Collective, collectives
 from peers.published_transform import published_transform
+from plugin_parts import need_plugins_of
 from run_support import ROOT, command
 from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
 from table import FACTORS
@@ -348,6 +349,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     slow_but(ORDERED, [DEFAULT]),
 )
 def test_all_processes_issue_the_same_collectives(run, layout, tmp_path: Path):
+    need_plugins_of(RUNS[run])
     found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}
     assert any("advance" in name and program.communicating for name, program in found.items())
     wrong = {name: lines for name, program in found.items() if (lines := program.violations())}

@@ -156,23 +156,6 @@ def test_it_is_the_vorticity_equation():
     assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
 
 
-def test_vortices_of_waves_are_points_of_the_plane(tmp_path):
-    """Two, and two of the other sign."""
-    code = """
-import jax.numpy as jnp
-
-def start(x, y):
-    return {"psi": jnp.sin(x) + 1j * jnp.sin(y) + 0.2 * jnp.exp(2j * x - 3j * y)}
-"""
-    (tmp_path / "psi.py").write_text(code)
-    start = {"kind": "python", "path": str(tmp_path / "psi.py"), "function": "start"}
-    model = {"kind": "schrodinger_poisson", "gravitational_constant": 0}
-    made = flow(12, 10, initial=start, model=model, grid={"dealias": "none"}, count=2)
-    row = measured(made)
-    assert row["vortex_faces"] == 4
-    assert {"center_x", "center_y"} <= row.keys() and not {"center_z", "virial_ratio"} & row.keys()
-
-
 @pytest.fixture(scope="module")
 def transform() -> Transform:
     return make_transform(Grid.of((32, 32), (2 * np.pi, 2 * np.pi)), jax.devices()[:1])

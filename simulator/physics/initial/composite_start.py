@@ -1,10 +1,9 @@
 """The start of a composite, whose components start from any other of `INITIALS`."""
 
 from collections.abc import Collection
-from typing import Annotated, Any, Literal, Union, cast
+from typing import Annotated, Any, Literal
 
 import jax
-from pydantic import Field, create_model
 
 from simulator.errors import UserError, prefixed
 from simulator.physics.initial import INITIALS
@@ -14,30 +13,25 @@ from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
+from simulator.registry import PartsOf
 from simulator.settings import Settings
 
-STARTS = {name: INITIALS[name] for name in INITIALS if name != "composite"}
-_PartSettings: Any = Annotated[
-    Union[tuple(start.Settings for start in STARTS.values())],  # noqa: UP007 - made from a list
-    Field(discriminator="kind"),
-]
-_MEANING = "The initial condition of each component, by the component's name."
+
+class CompositeInitialSettings(Settings):
+    kind: Literal["composite"] = "composite"
+    components: Annotated[dict[str, Any], PartsOf(INITIALS, without="composite")]
+    """The initial condition of each component, by the component's name."""
 
 
 class CompositeStart(Initial):
     """Each component starts as its own model alone would, under the composite's gravity."""
 
     composite = True
-    Settings = create_model(
-        "CompositeInitialSettings",
-        __base__=Settings,
-        kind=(Literal["composite"], "composite"),
-        components=(cast(Any, dict[str, _PartSettings]), Field(description=_MEANING)),
-    )
+    Settings = CompositeInitialSettings
 
     def start_time(self, model: Equation, files: StartFiles) -> float:
         for name, settings in self.settings.components.items():
-            if STARTS[settings.kind](settings).keeps_time:
+            if INITIALS[settings.kind](settings).keeps_time:
                 raise UserError(
                     f"components.{name}.time: keep: only initial.kind: snapshot sets the clock"
                 )
@@ -51,7 +45,7 @@ class CompositeStart(Initial):
         fields = {}
         undecided = None
         for name, part in model.parts.items():
-            initial = STARTS[starts[name].kind](starts[name])
+            initial = INITIALS[starts[name].kind](starts[name])
             try:
                 with prefixed(f"components.{name}", ": "):
                     if part.population is None:
@@ -69,7 +63,7 @@ class CompositeStart(Initial):
 
 def _placed(initial: Initial, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
     if type(initial).place is Initial.place:
-        *kinds, last = (name for name, kind in STARTS.items() if kind.place is not Initial.place)
+        *kinds, last = (name for name, kind in INITIALS.items() if kind.place is not Initial.place)
         begin = f"particles begin from {', '.join(kinds)} or {last}"
         raise UserError(f"kind: {initial.settings.kind} gives fields; {begin}")
     return initial.place(matter, files)

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from simulator.errors import UserError
-from simulator.physics.models import Equation, Fields
+from simulator.physics.models import MODELS, Equation, Fields
 from simulator.physics.models.composite import Composite
+from simulator.physics.models.density import SelfGravity
+from simulator.physics.models.equation import declared
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
@@ -154,3 +156,17 @@ def only(name: str, model: Equation, kind: str) -> None:
         raise UserError(
             f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
         )
+
+
+def attracting(model: Equation, kind: str, *fields: str) -> SelfGravity:
+    """The model, which is matter in its own gravity and evolves these fields; refuses other
+    models."""
+
+    def fits(each: type[Equation]) -> bool:
+        return issubclass(each, SelfGravity) and {*fields} <= {f.name for f in declared(each)}
+
+    if isinstance(model, SelfGravity) and fits(type(model)):
+        return model
+    kinds = " or ".join(name for name in MODELS if fits(MODELS[name]))
+    needed = f"model.kind: {kinds}" if kinds else "particles of a composite"
+    raise UserError(f"kind: {kind} needs {needed}")

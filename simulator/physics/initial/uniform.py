@@ -7,14 +7,18 @@ import jax.numpy as jnp
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
+from simulator.physics.initial.initial import (
+    Fields,
+    Initial,
+    StartFiles,
+    attracting,
+    from_values,
+)
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
-from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.particle_component import ParticleComponent
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
@@ -107,13 +111,10 @@ class JeansWave(Initial):
     def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         transform = model.transform
-        if not isinstance(model, SelfGravity):
-            raise UserError(
-                "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
-            )
+        matter = attracting(model, "jeans_wave")
         k = self._wave_vector(transform)
         k2 = sum(q * q for q in k)
-        growth = root(jnp.maximum(0.0, -model.jeans_frequency_squared(k2, s.density)))
+        growth = root(jnp.maximum(0.0, -matter.jeans_frequency_squared(k2, s.density)))
         shape = transform.physical.seen_shape
 
         def values(*points):
@@ -123,11 +124,9 @@ class JeansWave(Initial):
             drift = -growth * s.amplitude / k2 * jnp.sin(phase)
             velocity = [jnp.broadcast_to(q * drift, shape) for q in k]
             density = s.density * (1 + wave)
-            if isinstance(model, SchrodingerPoisson):
-                # v = (hbar/m) grad S, and div v = -delta_t.
-                velocity_phase = growth * wave / (k2 * model.hbar)
-                return {"psi": jnp.sqrt(density) * jnp.exp(1j * velocity_phase)}
-            return {"density": density, "velocity": jnp.stack(velocity)}
+            return matter.moving(
+                density, jnp.stack(velocity), lambda unit: growth * wave / (k2 * unit)
+            )
 
         return from_values(transform, values)
 

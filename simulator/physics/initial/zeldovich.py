@@ -8,11 +8,16 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
+from simulator.physics.initial.initial import (
+    Fields,
+    Initial,
+    StartFiles,
+    attracting,
+    from_values,
+)
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models import Equation
 from simulator.physics.models.particle_component import ParticleComponent
-from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 from simulator.physics.particles import ParticleSet
 from simulator.settings import Points, Positive, Real, Settings
 from simulator.spectral.grid import AXES
@@ -42,8 +47,7 @@ class ZeldovichWave(Initial):
     Settings = ZeldovichWaveSettings
 
     def build(self, model: Equation, files: StartFiles) -> Fields:
-        if not isinstance(model, SelfGravitatingGas):
-            raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
+        matter = attracting(model, "zeldovich_wave", "density")
         s = self.settings
         transform = model.transform
         i = AXES.index(s.axis)
@@ -51,7 +55,7 @@ class ZeldovichWave(Initial):
         if s.axis not in grid.names.values():
             raise UserError(f"axis: the grid has no {s.axis}; give x or y")
         k = s.mode * grid.seen(grid.fundamental)[i]
-        growth = jnp.sqrt(4 * math.pi * model.settings.gravitational_constant * s.density)
+        growth = jnp.sqrt(4 * math.pi * matter.gravity * s.density)
 
         def values(*points):
             x = points[i]

@@ -8,8 +8,6 @@ from simulator.physics.models.memory import StateMemory
 from simulator.physics.models.mhd import Mhd
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.python_model import PythonModel, admitted
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
-from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.state import Force, State
 from simulator.registry import Registry
@@ -18,8 +16,6 @@ _OURS: dict[str, type[Equation]] = {
     "navier_stokes": NavierStokes,
     "boussinesq": Boussinesq,
     "mhd": Mhd,
-    "self_gravitating_gas": SelfGravitatingGas,
-    "schrodinger_poisson": SchrodingerPoisson,
     "composite": Composite,
     "python": PythonModel,
 }

@@ -11,16 +11,7 @@ import jax.numpy as jnp
 from pydantic import Field, model_validator
 
 from simulator.errors import prefixed
-from simulator.physics.models.component import (
-    PARTICLES,
-    Component,
-    GasComponent,
-    GasComponentSettings,
-    Gravity,
-    Potential,
-    WaveComponent,
-    WaveComponentSettings,
-)
+from simulator.physics.models.component import PARTICLES, Component, Gravity, Potential
 from simulator.physics.models.cosmology import (
     UNITS,
     Background,
@@ -33,12 +24,12 @@ from simulator.physics.models.equation import Equation, Numerics
 from simulator.physics.models.fields import MatterFields, check_arrangement
 from simulator.physics.models.observables.matter import EXPECTED, AllMatter, continued, total
 from simulator.physics.models.outputs import diagnostics
-from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.variables import Variables
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFiles
+from simulator.registry import PartsOf, Registry, subclass_of
 from simulator.settings import NonNegative, Settings, check_names_differ, wrong
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -49,23 +40,15 @@ from simulator.spectral.arrays import (
 )
 from simulator.spectral.operators import Green, solve_poisson
 
-COMPONENTS: dict[str, type[Any]] = {
-    "self_gravitating_gas": GasComponent,
-    "schrodinger_poisson": WaveComponent,
-    "particles": ParticleComponent,
-}
+COMPONENTS = Registry[type[Any]](
+    "simulator.components", {PARTICLES: ParticleComponent}, subclass_of(Component)
+)
 _Result = TypeVar("_Result")
-
-
-AnyComponentSettings = Annotated[
-    GasComponentSettings | WaveComponentSettings | ParticleComponentSettings,
-    Field(discriminator="kind"),
-]
 
 
 class CompositeSettings(Settings):
     kind: Literal["composite"] = "composite"
-    components: Annotated[tuple[AnyComponentSettings, ...], Field(max_length=10)]
+    components: Annotated[tuple[Any, ...], PartsOf(COMPONENTS), Field(max_length=10)]
     """The kinds of matter, each with the keys of its own model except those of gravity."""
     gravitational_constant: NonNegative = 1.0
     """G, length^3 / (mass time^2); 0 turns gravity off."""
@@ -367,9 +350,7 @@ def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
     """Lines about matter that is not that of its expanding background, from a row of diagnostics:
     if the mean density differs, or if velocities of particles are below half or above twice those
     of linear growth, K / |W| = (dD/d tau)^2 / (D d^2 D/d tau^2)."""
-    if not isinstance(model, SchrodingerPoisson | Composite):
-        return []
-    if model.background is None or not model.gravity:
+    if not isinstance(model, SplitEquation) or model.background is None or not model.gravity:
         return []
     lines = []
     wanted = mean_density(model.background.settings, model.gravity)

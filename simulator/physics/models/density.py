@@ -1,29 +1,56 @@
-"""Quantities of a density that gas and waves have in common, computed from spectral arrays."""
+"""Quantities of a density, computed from spectral arrays, and the contract of matter in its own
+gravity."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from simulator.physics.models.cosmology import CosmologySettings
 from simulator.spectral import Grid, Layout
-from simulator.spectral.arrays import Number, SpectralScalar, SpectralVector, Spectrum
+from simulator.spectral.arrays import (
+    Number,
+    PhysicalScalar,
+    PhysicalVector,
+    SpectralScalar,
+    SpectralVector,
+    Spectrum,
+)
 from simulator.spectral.grid import AXES
 
 
 class SelfGravity:
     """Matter in the potential of its own density."""
 
-    def potential(self, density: SpectralScalar) -> SpectralScalar:
-        """Phi (length^2/time^2) of the density."""
-        raise TypeError(f"{type(self).__name__} does not define potential")
+    gravity: float
+    """G, length^3 / (mass time^2)."""
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 (1/time^2) of a small density wave of wavenumber k in homogeneous matter at
         rest."""
         raise TypeError(f"{type(self).__name__} does not define jeans_frequency_squared")
+
+    @classmethod
+    def jeans_wavenumber(
+        cls, keys: Mapping[str, Any], background: CosmologySettings, scale_factor: float
+    ) -> float:
+        """The comoving wavenumber above which density waves do not grow in an expanding box, from
+        the `keys` of the matter in a run's file; infinite for cold matter."""
+        return math.inf
+
+    def moving(
+        self,
+        density: PhysicalScalar,
+        velocity: PhysicalVector,
+        potential: Callable[[Number | float], PhysicalScalar],
+    ) -> Mapping[str, jax.Array]:
+        """The values of the fields of an initial condition with this density and velocity, which
+        is the gradient of `potential(1)`; `potential(unit)` is that in multiples of `unit`
+        (length^2/time)."""
+        return {"density": density, "velocity": velocity}
 
 
 def center(layout: Layout, density: SpectralScalar) -> list[Number]:
@@ -50,23 +77,11 @@ def by_axis(grid: Grid, name: str, values: Sequence[Number]) -> dict[str, Number
     return {f"{name}_{axis}": value for axis, value in zip(AXES, grid.seen(values), strict=False)}
 
 
-def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[Any]) -> list[jax.Array]:
-    """x - c along each axis, to the nearest periodic image: coordinates in the box centred on c."""
-    sides = zip(points, place, grid.box, strict=True)
-    return [jnp.mod(x - jnp.asarray(c, x.dtype) + h / 2, h) - h / 2 for x, c, h in sides]
-
-
 def center_velocity(
     layout: Layout, density: SpectralScalar, momentum: SpectralVector
 ) -> Float[Array, "d"]:
     """Velocity of the centre of mass: <rho v> / <rho>."""
     return layout.at_zero(momentum).real / layout.at_zero(density).real
-
-
-def faces(grid: Grid, place: Sequence[Number]) -> list[Number]:
-    """Along each axis, the index of the grid plane at the face of the box that is centred on c."""
-    axes = zip(place, grid.box, grid.spacing, grid.shape, strict=True)
-    return [jnp.mod(jnp.floor((c + length / 2) / h), n) for c, length, h, n in axes]
 
 
 def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:

@@ -13,10 +13,10 @@ from simulator.physics.initial.lattice import Motion, arranged, at_lattice, latt
 from simulator.physics.models import Equation
 from simulator.physics.models.cosmology import Background, mean_density
 from simulator.physics.models.particle_component import ParticleComponent
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.particles import ParticleSet
 from simulator.plugins.cosmology.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.plugins.cosmology.soliton import wave_model
+from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Flag, Integer, Positive, Seed
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, SpectralScalar, holds, quotient, root

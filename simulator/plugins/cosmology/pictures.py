@@ -94,7 +94,7 @@ def _attraction(model: Mapping[str, Any]) -> tuple[float, float] | None:
         return None
     if model.get("external_potential"):
         return None
-    from simulator.physics.models.schrodinger_poisson import SchrodingerPoissonSettings
+    from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoissonSettings
 
     settings = SchrodingerPoissonSettings.model_validate(model)
     return (settings.hbar, settings.gravity) if settings.gravity > 0 else None

@@ -18,8 +18,8 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, three_dimensional
 from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
-from simulator.physics.models.density import from_center
-from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.gravity.wave_functions import from_center
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
 from simulator.spectral.arrays import SpectralScalar, holds, root
 

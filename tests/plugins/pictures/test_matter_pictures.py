@@ -31,6 +31,7 @@ def times_of(a):
     return Background(CosmologySettings(**COSMOS)).time_of(a)
 
 
+@pytest.mark.plugins("gravity")
 def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     """With matter alone D is a: from a = 0.02 to 0.18 power grows 81 times. Waves grow below their
     Jeans wavenumber: (6 0.02)^(1/4) (0.07 / 1e-4)^(1/2) = 15.6."""

@@ -247,6 +247,7 @@ def test_planes_of_snapshots(fluid):
 
 
 @pytest.mark.slow
+@pytest.mark.plugins("gravity")
 def test_planes_of_a_wave_function(tmp_path):
     """Density and phase of a stored psi."""
     wave = open_run(ran(tmp_path, WAVE))

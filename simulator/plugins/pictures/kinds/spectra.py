@@ -178,23 +178,23 @@ def shot_noise(name: str, labels: Labels, diagnostics: Diagnostics) -> float:
 
 
 def jeans_wavenumber(labels: Labels, name: str, scale_factor: float) -> float:
-    """The comoving wavenumber (6 Omega_m a)^(1/4) (H0 m / hbar)^(1/2) above which waves in the
-    density `name` do not grow (Hu, Barkana & Gruzinov 2000, Phys. Rev. Lett. 85, 1158), at a scale
-    factor; infinite for other matter."""
+    """The comoving wavenumber above which waves in the density `name` do not grow, at a scale
+    factor."""
     model = labels.model
     parts = [model, *(model.get("components") or ())]
-    waves = [part for part in parts if part.get("kind") == "schrodinger_poisson"]
     named = [part for part in parts[1:] if name.startswith(f"{part['name']}_")]
-    waves = [part for part in waves if not named or part in named]
-    if not waves:
-        return math.inf
+    from simulator.physics.models import MODELS
     from simulator.physics.models.cosmology import CosmologySettings
-    from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
+    from simulator.physics.models.density import SelfGravity
 
     background = CosmologySettings(**model["cosmology"])
-    mass = waves[0].get("particle_mass")
-    hbar = HBAR_OVER_M22 / mass if mass else waves[0].get("hbar_over_m") or 1.0
-    return (6 * background.matter * scale_factor) ** 0.25 * (background.hubble / hbar) ** 0.5
+    kinds = [(part, MODELS.get(part["kind"])) for part in named or parts]
+    limits = [
+        kind.jeans_wavenumber(part, background, scale_factor)
+        for part, kind in kinds
+        if kind is not None and issubclass(kind, SelfGravity)
+    ]
+    return next(filter(math.isfinite, limits), math.inf)
 
 
 def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:

@@ -16,7 +16,7 @@ from simulator.spectral import operators
 from simulator.spectral.arrays import Number, OverPoints, PointValues
 
 if TYPE_CHECKING:
-    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
+    from simulator.plugins.gravity.self_gravitating_gas import SelfGravitatingGas
 
 
 class GasLimit(StepLimit["SelfGravitatingGas"]):

@@ -12,6 +12,7 @@ In two dimensions nothing depends on z: densities are still masses per volume, t
 is that of a layer of unit depth, and gravity is that of rods along z."""
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import jax
@@ -19,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
-from simulator.physics.models import wave_functions
 from simulator.physics.models.cosmology import (
     UNITS,
     Background,
@@ -31,14 +31,15 @@ from simulator.physics.models.damping import absent
 from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.equation import Field, MakeTransform, Numerics
 from simulator.physics.models.fields import Fields, check_arrangement
-from simulator.physics.models.observables.wave_function import (
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.user_function import UserFiles
+from simulator.plugins.gravity import wave_functions
+from simulator.plugins.gravity.wave_observables import (
     WaveColumns,
     WaveFields,
     WaveResolution,
     WaveSpectra,
 )
-from simulator.physics.models.split_equation import SplitEquation
-from simulator.physics.user_function import UserFiles
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Transform, arrays
 from simulator.spectral.operators import Green, solve_poisson, squared
@@ -230,3 +231,22 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
         a = self.settings.cosmology.start if self.settings.cosmology else 1.0
         attraction = 4 * math.pi * a * self.gravity - k2 * self.self_interaction / a
         return (0.5 * self.hbar * k2) ** 2 - attraction * density
+
+    @classmethod
+    def jeans_wavenumber(
+        cls, keys: Mapping[str, Any], background: CosmologySettings, scale_factor: float
+    ) -> float:
+        """(6 Omega_m a)^(1/4) (H0 m / hbar)^(1/2): Hu, Barkana & Gruzinov, Phys. Rev. Lett. 85, 1158
+        (2000)."""
+        mass = keys.get("particle_mass")
+        hbar = HBAR_OVER_M22 / mass if mass else keys.get("hbar_over_m") or 1.0
+        return (6 * background.matter * scale_factor) ** 0.25 * (background.hubble / hbar) ** 0.5
+
+    def moving(
+        self,
+        density: arrays.PhysicalScalar,
+        velocity: arrays.PhysicalVector,
+        potential: Callable[[arrays.Number | float], arrays.PhysicalScalar],
+    ) -> Mapping[str, jax.Array]:
+        """The velocity is (hbar/m) times the gradient of the phase."""
+        return {"psi": jnp.sqrt(density) * jnp.exp(1j * potential(self.hbar))}

@@ -25,15 +25,15 @@ from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.equation import Equation, Field, Numerics
 from simulator.physics.models.extension import Extension
 from simulator.physics.models.fields import Fields, along_axes, directed
-from simulator.physics.models.gas_limit import GasLimit
-from simulator.physics.models.gas_variables import GasVariables
-from simulator.physics.models.observables.gas import (
+from simulator.plugins.gravity.gas_limit import GasLimit
+from simulator.plugins.gravity.gas_observables import (
     GasBudget,
     GasFields,
     GasResolution,
     GasSpectra,
     GasTransfers,
 )
+from simulator.plugins.gravity.gas_variables import GasVariables
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Transform, arrays, operators
 from simulator.spectral.operators import Green
@@ -114,6 +114,7 @@ class SelfGravitatingGas(SelfGravity, Equation):
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
         super().__init__(settings, transform)
         pull = settings.external_acceleration
+        self.gravity = settings.gravitational_constant
         self.pull = along_axes(transform.grid, "external_acceleration", pull)
         self.viscous = not absent(settings.viscosity, settings.bulk_viscosity)
         self.isothermal = absent(settings.polytropic_exponent - 1)

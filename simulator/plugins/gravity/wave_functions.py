@@ -221,3 +221,9 @@ def absorption(settings: AbsorberSettings, grid: Grid) -> PointFunction:
         return settings.rate * total
 
     return damping
+
+
+def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[Any]) -> list[jax.Array]:
+    """x - c along each axis, to the nearest periodic image: coordinates in the box centred on c."""
+    sides = zip(points, place, grid.box, strict=True)
+    return [jnp.mod(x - jnp.asarray(c, x.dtype) + h / 2, h) - h / 2 for x, c, h in sides]

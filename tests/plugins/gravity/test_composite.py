@@ -1,5 +1,4 @@
-"""Gas and waves under one potential: limits of a single model, order, conservation; and gas, waves
-and both from a snapshot or checkpoint, at the same resolution and at others."""
+"""Gas and waves under one potential: limits of a single model, order, conservation."""
 
 import math
 
@@ -8,13 +7,9 @@ import jax
 import numpy as np
 import pytest
 from flow_support import measured
-from gravity_cases import CLUMPS, GAS, WAVE, modes, stepped
-from storage_support import save
-from tiers import slow
+from gravity_cases import CLUMPS, GAS, WAVE, stepped, stored
 
 from simulator import load_config
-from simulator.archive.shard import Dataset
-from simulator.archive.stored_state import component_labels, datasets, physical_axes
 from simulator.errors import UserError
 from simulator.physics.models import outputs
 from simulator.run.refusals import check_configuration
@@ -195,63 +190,6 @@ def test_an_unknown_field_is_refused_with_the_fields_that_exist():
             KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"
         ):
             read("wind")
-
-
-# Every mode has its share, also those of the Nyquist planes.
-ROUGH = '{"psi": jnp.exp(1j * (x * y + jnp.sin(3 * z)))}'
-GAS_AND_WAVES = """\
-model: {kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}, {kind: schrodinger_poisson}]}
-grid: {shape: [12, 12, 12]}
-initial: {kind: composite, components: {gas: {kind: jeans_wave, amplitude: 0.1}, waves: {kind: uniform}}}
-time: {stop: 1.0, dt: 0.01}
-"""
-MHD = """\
-model: {kind: mhd, viscosity: 0.02, resistivity: 0.02}
-grid: {shape: [12, 12, 16]}
-initial: {kind: random, peak: 2, helicity: 1.0, magnetic: {energy: 0.2, mean_field: [0, 0, 2.0]}}
-time: {stop: 1.0, dt: 0.01}
-"""
-CASES = [
-    ("snapshot", GAS, "20,18,24", 4),
-    ("checkpoint", WAVE, "12,10,16", 4),
-    ("checkpoint", MHD, "8,10,8", 2),
-    slow("snapshot", MHD, "16,12,20", 4),
-    slow("snapshot", WAVE, "6,5,4", 2),
-    slow("snapshot", GAS_AND_WAVES, "16,14,12", 1),
-    slow("checkpoint", GAS_AND_WAVES, "12,12,12", 2),
-]
-
-
-def stored(run, tmp_path, kind: str, *names: str) -> str:
-    """A snapshot (of these fields, by default those of the state) or checkpoint of the run's start,
-    as `initial`."""
-    if kind == "checkpoint":
-        found = datasets(run.state, run.model)
-    else:
-        axes = physical_axes(run.transform)
-        values = {n: run.field_program(n)(run.state) for n in names or run.model.fields}
-        found = [Dataset(n, v, axes, component_labels(v.shape[:-3])) for n, v in values.items()]
-    save(tmp_path, 0, found, {"time": 0.0, "box": list(run.grid.box)})
-    return f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"
-
-
-@pytest.mark.spmd
-@pytest.mark.parametrize(("kind", "text", "shape", "devices"), CASES)
-def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: str, devices: int):
-    python = {GAS: CLUMPS, WAVE: ROUGH}.get(text)
-    first = cases.simulation(text, python=python)
-    other = cases.simulation(
-        text, stored(first, tmp_path, kind), f"grid.shape={shape}", devices=devices
-    )
-    assert other.state.fields.keys() == first.state.fields.keys()
-    for name in first.model.fields:
-        here = modes(first, name)
-        there = modes(other, name)
-        assert len(here.keys() & there.keys()) > 30
-        for k, value in there.items():
-            np.testing.assert_allclose(value, here.get(k, 0 * value), atol=1e-14)
-    if text in (WAVE, GAS_AND_WAVES) and np.prod(other.grid.shape) >= np.prod(first.grid.shape):
-        assert measured(other)["mass"] == pytest.approx(measured(first)["mass"], rel=1e-13)
 
 
 def test_gas_takes_density_and_velocity_too_and_what_does_not_fit_is_refused(tmp_path):

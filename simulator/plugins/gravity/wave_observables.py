@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models import wave_functions
-from simulator.physics.models.density import by_axis, center, density_power, from_center
+from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import tail_fraction
 from simulator.physics.resolution_columns import UNDER_RESOLVED
+from simulator.plugins.gravity import wave_functions
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import (
     Number,
@@ -30,7 +30,7 @@ from simulator.spectral.operators import gradient, project, squared
 from simulator.spectral.transform import Tree
 
 if TYPE_CHECKING:
-    from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+    from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
 
 
 class WaveColumns(Observable["SchrodingerPoisson"]):
@@ -124,7 +124,7 @@ def _measured(
         quantum = quotient(squared(slope), density)
         means = {"density": density, "quantum": quantum, "square": density**2}
         place, drift = parameters
-        away = from_center(model.transform.grid, points, place)
+        away = wave_functions.from_center(model.transform.grid, points, place)
         if change is not None:
             means["virial"] = _virial(model, values, away, drift)
         if external is not None:

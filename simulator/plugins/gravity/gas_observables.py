@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
@@ -17,23 +17,22 @@ from simulator.physics.models.density import (
     center,
     center_velocity,
     density_power,
-    faces,
 )
 from simulator.physics.models.equation import products_at, with_parameters
 from simulator.physics.models.fields import DerivedField, Fields, products_of
-from simulator.physics.models.gas_limit import momentum_at_edge
 from simulator.physics.models.observables.budget import Balance, Budget, BudgetRow, energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
-from simulator.spectral import Local, Points, arrays, operators
+from simulator.plugins.gravity.gas_limit import momentum_at_edge
+from simulator.spectral import Grid, Local, Points, arrays, operators
 from simulator.spectral.arrays import Number, OfModes, PointValues, Spectrum
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.transform import Tree
 
 if TYPE_CHECKING:
-    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
+    from simulator.plugins.gravity.self_gravitating_gas import SelfGravitatingGas
 
 
 class GasBudget(Budget["SelfGravitatingGas"]):
@@ -197,6 +196,12 @@ class GasBudget(Budget["SelfGravitatingGas"]):
 def has_virial(model: SelfGravitatingGas) -> bool:
     """Whether the virial theorem is evaluated; rods have another one."""
     return bool(model.gravitational_constant) and not model.transform.grid.planar
+
+
+def faces(grid: Grid, place: Sequence[Number]) -> list[Number]:
+    """Along each axis, the index of the grid plane at the face of the box that is centred on c."""
+    axes = zip(place, grid.box, grid.spacing, grid.shape, strict=True)
+    return [jnp.mod(jnp.floor((c + length / 2) / h), n) for c, length, h, n in axes]
 
 
 def _potential_at_faces(model: SelfGravitatingGas, rho: arrays.SpectralScalar) -> Number:

@@ -15,7 +15,7 @@ from simulator.spectral.arrays import PhysicalVector, PointValues, SpectralVecto
 from simulator.spectral.operators import hermitian
 
 if TYPE_CHECKING:
-    from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
+    from simulator.plugins.gravity.self_gravitating_gas import SelfGravitatingGas
 
 
 class GasVariables(Variables["SelfGravitatingGas"]):

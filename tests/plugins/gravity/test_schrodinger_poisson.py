@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flow_support import measured
+from flow_support import flow, measured
 from gravity_cases import WAVE, stepped
 from tiers import slow
 
-from simulator.physics.models.wave_functions import phase_factor, pierced_faces
 from simulator.physics.stepping import INTEGRATORS
+from simulator.plugins.gravity.wave_functions import phase_factor, pierced_faces
 
 LUMPS = '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
 LOPSIDED = '{"psi": 1 + 0.3 * jnp.cos(x - 1) + 0.2 * jnp.sin(y) + 0.1 * jnp.cos(z) + 0.3j * jnp.sin(2 * y)}'
@@ -268,3 +268,20 @@ def test_the_modulus_of_a_phase_factor_is_one_and_its_derivative_exact():
     x = jnp.float64(2.3)
     value, slope = jax.jvp(phase_factor, (x,), (jnp.float64(1.0),))
     np.testing.assert_allclose(slope, -1j * value, rtol=1e-15)
+
+
+def test_vortices_of_waves_are_points_of_the_plane(tmp_path):
+    """Two, and two of the other sign."""
+    code = """
+import jax.numpy as jnp
+
+def start(x, y):
+    return {"psi": jnp.sin(x) + 1j * jnp.sin(y) + 0.2 * jnp.exp(2j * x - 3j * y)}
+"""
+    (tmp_path / "psi.py").write_text(code)
+    start = {"kind": "python", "path": str(tmp_path / "psi.py"), "function": "start"}
+    model = {"kind": "schrodinger_poisson", "gravitational_constant": 0}
+    made = flow(12, 10, initial=start, model=model, grid={"dealias": "none"}, count=2)
+    row = measured(made)
+    assert row["vortex_faces"] == 4
+    assert {"center_x", "center_y"} <= row.keys() and not {"center_z", "virial_ratio"} & row.keys()
