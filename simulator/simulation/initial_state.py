@@ -237,17 +237,6 @@ def term_shapes(model: Equation) -> dict[str, jax.ShapeDtypeStruct]:
     return {name: a for term in model.terms for name, a in term.array_shapes().items()}
 
 
-def term_targets(model: Equation) -> dict[str, str]:
-    """The keys in the configuration of targets of files, with their names in
-    `StateMemory.terms`."""
-    return {
-        f"terms.{index}.target.{name.partition('/')[2]}": name
-        for index, term in enumerate(model.terms)
-        for name, array in term.array_shapes().items()
-        if jnp.issubdtype(array.dtype, jnp.complexfloating)
-    }
-
-
 def term_arrays(config: RunConfig, model: Equation) -> dict[str, jax.Array]:
     """The arrays that terms read from files."""
     arrays: dict[str, jax.Array] = {}

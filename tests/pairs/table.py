@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
+import simulator
 from simulator.measure import KINDS
 from simulator.physics.initial import INITIALS
 
@@ -518,7 +519,9 @@ FACTORS: dict[str, dict[str, Level]] = {
         )
     },
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
-# Some starts belong to plugins, which may be absent.
+# Some levels belong to plugins, which may be absent.
+if not hasattr(simulator, "differentiate"):
+    FACTORS["after"].pop("gradient")
 FACTORS["initial"] = {
     name: level for name, level in FACTORS["initial"].items() if name in ("own", *INITIALS)
 }
