@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from simulator.config import load_config
     from simulator.registry import Registry
     from simulator.run.runnable import RunnableSimulation as Simulation
-    from simulator.simulation.differentiate import differentiate
     from simulator.study.sweep import open_sweep
 
-__all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep"]
+__all__ = ["Simulation", "load_config", "open_run", "open_sweep"]
 
 # XLA reads this when JAX is imported. It hides warnings about programs from the compile cache, which
 # mean nothing to a user, also in notebooks. JAX 0.10.1, the last for Python 3.11, calls them errors.
@@ -34,7 +33,6 @@ if "jax" in sys.modules:  # a program that may have computed already
 
 NAMES = {
     "Simulation": "simulator.run.runnable:RunnableSimulation",
-    "differentiate": "simulator.simulation.differentiate:differentiate",
     "load_config": "simulator.config:load_config",
     "open_run": "simulator.archive.open_run:open_run",
     "open_sweep": "simulator.study.sweep:open_sweep",

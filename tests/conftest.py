@@ -174,6 +174,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"{_NO_TIME} {budget:g} s")
 
 
+@pytest.fixture(scope="session")
+def differentiate() -> Any:
+    """Gradients of a run. Their plugin may be absent: such tests have the marker `plugins`."""
+    return pytest.importorskip("simulator.plugins.gradients.differentiate").differentiate
+
+
 @pytest.fixture
 def optimised() -> Iterator[None]:
     """As a run's programs are; tests are compiled quickly."""

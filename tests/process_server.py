@@ -86,7 +86,7 @@ def can_fork(environ: Mapping[str, str]) -> bool:
 
 
 def fork(
-    function: Callable[..., int],
+    function: Callable[..., int | None],
     *arguments: object,
     environ: Mapping[str, str],
     out: Path | None = None,
@@ -107,7 +107,7 @@ def fork(
 
 def _child(
     place: tuple[dict[str, str], str, Path, Path],
-    function: Callable[..., int],
+    function: Callable[..., int | None],
     arguments: Sequence[object],
 ) -> None:
     environ, folder, *files = place

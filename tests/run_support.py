@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,6 +41,11 @@ def write_case(folder: Path, text: str = CASE, name: str = "case.yaml") -> Path:
 def simulate(config: Path, folder: Path, *arguments: str) -> int:
     """`simulator run CONFIG --output FOLDER ...` in this process; its exit code."""
     return main(["run", str(config), "--output", str(folder), *arguments])
+
+
+def copied(run: Path, folder: Path) -> Path:
+    """A copy of a run that a test may ruin, `folder/run`."""
+    return Path(shutil.copytree(run, folder / "run"))
 
 
 def drawn(run: str | Path) -> set[str]:

@@ -3,7 +3,7 @@ killed."""
 
 import contextlib
 import itertools
-import multiprocessing
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from process_server import fork
 
 from simulator.archive.derived import make_derived
 from simulator.archive.manifest import Axis, FieldEntry, Manifest, name_of_step
@@ -137,16 +138,5 @@ def tiny(step: int, seed: int | None = None, n: int = 6) -> list[Dataset]:
 
 
 def in_child(function: Callable[..., None], *arguments: Any, timeout: float = 60) -> int:
-    """Exit code of `function(*arguments)` in a process of its own (-9: killed). JAX is imported
-    only once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.archive.snapshot_writer", "storage_support"])
-    child = context.Process(target=function, args=arguments)
-    child.start()
-    child.join(timeout)
-    if child.is_alive():
-        child.kill()
-        child.join()
-        raise TimeoutError(f"{function.__name__} did not end")
-    assert child.exitcode is not None
-    return child.exitcode
+    """Exit code of `function(*arguments)` in a process of its own (-9: killed)."""
+    return fork(function, *arguments, environ=os.environ).wait(timeout)

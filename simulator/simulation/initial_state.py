@@ -237,16 +237,6 @@ def term_shapes(model: Equation) -> dict[str, jax.ShapeDtypeStruct]:
     return {name: a for term in model.terms for name, a in term.array_shapes().items()}
 
 
-def term_targets(model: Equation) -> dict[str, str]:
-    """The keys in the configuration of arrays of files by which a run can be differentiated, with
-    their names in `StateMemory.terms`."""
-    return {
-        f"terms.{index}.{key}": name
-        for index, term in enumerate(model.terms)
-        for key, name in term.array_keys().items()
-    }
-
-
 def term_arrays(config: RunConfig, model: Equation) -> dict[str, jax.Array]:
     """The arrays that terms read from files."""
     arrays: dict[str, jax.Array] = {}

@@ -157,11 +157,7 @@ def test_series_open_as_they_are(tmp_path):
     k = np.arange(4.0)
     variables = {"kinetic_energy": ("k",), "flux/kinetic_energy": ("k",), "total": ()}
     series = Series(
-        tmp_path / "s.h5",
-        {"k": k},
-        variables,
-        beside={"modes": ("k", k**2)},
-        full=(1, 1),
+        tmp_path / "s.h5", {"k": k}, variables, beside={"modes": ("k", k**2)}, full=(1, 1)
     )
     for step in range(3):  # in several parts, which the index shows together
         series.extend(

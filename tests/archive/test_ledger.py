@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_support import flip
-from run_support import call, simulate, write_case
+from run_support import copied, simulate, write_case
 from storage_support import grid, save
 
 from simulator.archive.ledger import NAME, Ledger, read_ledger
@@ -63,7 +63,7 @@ def finished(place: Path) -> Path:
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
     """A copy that a test may ruin."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+    return copied(finished, tmp_path)
 
 
 def wrong(folder: Path) -> dict[str, str | None]:
@@ -123,27 +123,6 @@ def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path, names: tuple[st
         assert set(names) <= named and (len(names) == 1 or named == set(names))
         for name in names:
             (run / name).write_bytes(good[name])
-    assert wrong(run) == {}
-
-
-@pytest.mark.slow
-def test_8_bit_flips_in_every_file_of_two_processes_are_found(place: Path, tmp_path: Path):
-    """Or mended, in derived files."""
-    run = tmp_path / "run"
-    ended = call("run", place / "case.yaml", "--output", run, "--processes", 2)
-    assert ended.returncode == 0, ended.stderr
-    chance = random.Random(15)
-    files = [path for path in run.rglob("*") if path.is_file() and path.stat().st_size]
-    assert {"p00000.h5", "p00001.h5"} <= {path.name for path in files}
-    for path in files:
-        good = path.read_bytes()
-        for _ in range(8):
-            flip(path, chance.random())
-            reports = verification(run).reports
-            problems = [problem for report in reports for problem in report.problems]
-            lines = [line for report in reports for line in report.lines()]
-            assert problems or any("made again" in line for line in lines), path
-            path.write_bytes(good)
     assert wrong(run) == {}
 
 

@@ -7,15 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from run_support import ROOT, fresh, is_gone, wait_until
-
-from simulator.cluster import launcher
-from simulator.cluster.launcher import launch
+from run_support import fresh, is_gone, wait_until
 
 pytestmark = pytest.mark.smoke
 
@@ -163,7 +159,7 @@ def test_a_fed_watchdog_lets_go():
     assert (done.returncode, done.stdout) == (0, "left\nstill here\n")
 
 
-CHILD = """
+PRELUDE = """
 import os, pathlib, signal, sys, time
 me = int(os.environ["SIMULATOR_PROCESS_ID"])
 here = pathlib.Path(os.environ["HERE"])
@@ -173,41 +169,18 @@ def wait_for(name):
 """
 
 
-@pytest.fixture
-def script(tmp_path):
-    """Makes the command of a child from its body; `here` is the test's folder."""
-
-    def make(body: str) -> list[str]:
-        path = tmp_path / "child.py"
-        path.write_text(CHILD + textwrap.dedent(body))
-        return [sys.executable, str(path)]
-
-    return make
-
-
-def environ(tmp_path):
-    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-
-
-def run(command, n, tmp_path, **options):
-    return launch(command, n, environ=environ(tmp_path), **options)
-
-
-@pytest.fixture(autouse=True)
-def little_grace(monkeypatch):
-    monkeypatch.setattr(launcher, "GRACE", 1.0)
-
-
-def test_each_process_is_told_its_place_and_a_secret_of_this_launch(script, tmp_path, monkeypatch):
+def test_each_process_is_told_its_place_and_a_secret_of_this_launch(
+    launched, tmp_path, monkeypatch
+):
     monkeypatch.setenv("SIMULATOR_SECRET", "of the shell around the launcher")
-    command = script("""
+    body = """
         names = ["COORDINATOR", "NUM_PROCESSES", "PROCESS_ID", "LOCAL_RANK", "LOCAL_PROCESSES", "SECRET"]
         (here / f"{me}.txt").write_text(" ".join(os.environ["SIMULATOR_" + name] for name in names))
         assert os.getsid(0) == os.getpid()
-    """)
+    """
     secrets = set()
     for _ in range(2):
-        assert run(command, 3, tmp_path) == 0
+        assert launched(body, 3) == 0
         places = [(tmp_path / f"{i}.txt").read_text().split() for i in range(3)]
         ((coordinator, secret),) = {(place[0], place[5]) for place in places}
         assert coordinator.startswith("127.0.0.1:") and len(secret) == 32
@@ -216,18 +189,11 @@ def test_each_process_is_told_its_place_and_a_secret_of_this_launch(script, tmp_
     assert len(secrets) == 2
 
 
-def test_only_the_first_ones_output_is_shown_and_its_failure_once(script, tmp_path, capfd):
-    assert (
-        run(
-            script('print(f"output of {me}"); print(f"error of {me}", file=sys.stderr)'),
-            2,
-            tmp_path,
-        )
-        == 0
-    )
+def test_only_the_first_ones_output_is_shown_and_its_failure_once(launched, capfd):
+    assert launched('print(f"output of {me}"); print(f"error of {me}", file=sys.stderr)', 2) == 0
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("output of 0\n", "error of 0\n")
-    assert run(script('if me == 0: sys.exit("no such file")\ntime.sleep(60)'), 2, tmp_path) == 1
+    assert launched('if me == 0: sys.exit("no such file")\ntime.sleep(60)', 2) == 1
     assert capfd.readouterr().err == "no such file\n"
 
 
@@ -235,12 +201,12 @@ def test_only_the_first_ones_output_is_shown_and_its_failure_once(script, tmp_pa
     ("codes", "expected"),
     [((0, 0), 0), ((3, 0), 3), ((0, 3), 3), ((3, 3), 3), ((0, 2), 2), ((2, 3), 2), ((0, 5), 5)],
 )
-def test_exit_code_of_the_whole(script, tmp_path, codes, expected):
-    assert run(script(f"sys.exit({codes}[me])"), 2, tmp_path) == expected
+def test_exit_code_of_the_whole(launched, codes, expected):
+    assert launched(f"sys.exit({codes}[me])", 2) == expected
 
 
-def test_the_first_failure_decides_and_ends_the_others(script, tmp_path, capfd):
-    command = script("""
+def test_the_first_failure_decides_and_ends_the_others(launched, tmp_path, capfd):
+    body = """
         (here / f"{me}.pid").write_text(str(os.getpid()))
         for i in range(3):
             wait_for(f"{i}.pid")
@@ -249,39 +215,39 @@ def test_the_first_failure_decides_and_ends_the_others(script, tmp_path, capfd):
             sys.exit(2)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(60)
-    """)
+    """
     began = time.monotonic()
-    assert run(command, 3, tmp_path) == 2
+    assert launched(body, 3) == 2
     assert time.monotonic() - began < 15
     assert all(is_gone(int((tmp_path / f"{i}.pid").read_text())) for i in range(3))
     end = "disk is full of cats\nsimulator: process 1 of 3 failed with exit code 2\n"
     assert capfd.readouterr().err.endswith(end)
 
 
-def test_a_neighbour_that_aborts_later_is_not_the_cause(script, tmp_path):
-    command = script("""
+def test_a_neighbour_that_aborts_later_is_not_the_cause(launched):
+    body = """
         if me == 1:
             (here / "failing").write_text("")
             sys.exit(7)
         wait_for("failing")
         time.sleep(0.3)
         os.abort()
-    """)
-    assert run(command, 2, tmp_path) == 7
+    """
+    assert launched(body, 2) == 7
 
 
-def test_a_killed_process_gives_code_1_and_its_logs_end(script, tmp_path, capfd):
+def test_a_killed_process_gives_code_1_and_its_logs_end(launched, tmp_path, capfd):
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "p00002.log").write_text("yesterday\\n")
     os.utime(logs / "p00002.log", (1, 1))
-    command = script("""
+    body = """
         if me == 1:
             (here / "logs" / "p00001.log").write_text("step 7\\n")
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
-    """)
-    assert run(command, 3, tmp_path, logs=logs) == 1
+    """
+    assert launched(body, 3, logs=logs) == 1
     shown = capfd.readouterr().err
     assert (
         "process 1 of 3 was killed by SIGKILL" in shown
@@ -307,10 +273,10 @@ sys.exit(3)
 
 
 @contextlib.contextmanager
-def launched(command, tmp_path):
+def launching(command, place, tmp_path):
     """The launcher in a process of its own, once its two children are ready."""
     arguments = [sys.executable, "-c", LAUNCH, "2", *command]
-    process = subprocess.Popen(arguments, env=environ(tmp_path), start_new_session=True)
+    process = subprocess.Popen(arguments, env=os.environ | place, start_new_session=True)
     try:
         wait_until(lambda: all((tmp_path / f"{i}.ready").exists() for i in range(2)), 30)
         time.sleep(0.05)
@@ -321,8 +287,8 @@ def launched(command, tmp_path):
             process.wait()
 
 
-def test_a_signal_reaches_each_child_once(script, tmp_path):
-    with launched(script(COUNTING), tmp_path) as parent:
+def test_a_signal_reaches_each_child_once(script, place, tmp_path):
+    with launching(script(COUNTING), place, tmp_path) as parent:
         os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
         os.kill(parent.pid, signal.SIGINT)  # within half a second: the same one
         time.sleep(0.7)
@@ -347,8 +313,8 @@ time.sleep(60)
 """
 
 
-def test_children_stop_when_the_launcher_is_killed(script, tmp_path):
-    with launched(script(FOLLOWING), tmp_path) as parent:
+def test_children_stop_when_the_launcher_is_killed(script, place, tmp_path):
+    with launching(script(FOLLOWING), place, tmp_path) as parent:
         parent.kill()
         parent.wait()
         wait_until(lambda: all((tmp_path / f"{i}.term").exists() for i in range(2)), 10)

@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,11 @@ import pytest
 from process_server import code_of
 from run_support import ROOT, free_port
 
-from simulator.cluster import Allocation, discover, launcher, meeting
+from simulator.cluster import Allocation, discover, meeting
 from simulator.cluster import start as start_module
 from simulator.cluster.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
 from simulator.cluster.hardware import GpuShare
 from simulator.cluster.join import join
-from simulator.cluster.launcher import launch
 from simulator.cluster.start import choose_platform
 from simulator.errors import UserError
 
@@ -39,42 +37,32 @@ def answer(value):
 """
 
 
-@pytest.fixture(autouse=True)
-def little_grace(monkeypatch):
-    monkeypatch.setattr(launcher, "GRACE", 1.0)
+@pytest.fixture
+def answers(launched, tmp_path):
+    """`answers(BODY, N)` has the answers of N processes that run BODY."""
+
+    def answers(body: str, number: int) -> list:
+        assert launched(body, number) == 0
+        return [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(number)]
+
+    return answers
 
 
-def environ(tmp_path: Path, **more: str) -> dict[str, str]:
-    return (
-        os.environ
-        | {"HERE": str(tmp_path), "PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(tmp_path)}
-        | more
-    )
+@pytest.fixture
+def answer(script, place, tmp_path):
+    """`answer(BODY)` is the answer of one process that runs BODY."""
 
+    def answer(body: str, **more: str) -> list:
+        _, path = script(body)
+        assert code_of(Path(path), os.environ | place | more) == 0
+        return json.loads((tmp_path / "0.json").read_text())
 
-def child(tmp_path: Path, body: str) -> list[str]:
-    """The command of a process that runs `body`."""
-    path = tmp_path / "child.py"
-    path.write_text(PRELUDE + textwrap.dedent(body))
-    return [sys.executable, str(path)]
-
-
-def run(tmp_path: Path, n: int, body: str) -> list:
-    """The answers of `n` processes that run `body`."""
-    assert launch(child(tmp_path, body), n, environ=environ(tmp_path)) == 0
-    return [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(n)]
-
-
-def alone(tmp_path: Path, body: str, **more: str) -> list:
-    """The answer of one process that runs `body`."""
-    _, path = child(tmp_path, body)
-    assert code_of(Path(path), environ(tmp_path, **more)) == 0
-    return json.loads((tmp_path / "0.json").read_text())
+    return answer
 
 
 @pytest.mark.smoke
 @pytest.mark.spmd
-def test_processes_take_collective_decisions(tmp_path, capfd):
+def test_processes_take_collective_decisions(answers, capfd):
     body = """
         cluster = start(discover(os.environ), platform="cpu", count=4)
         flags = cluster.any(np.array([me == 0, me == 1, False]))
@@ -98,12 +86,12 @@ def test_processes_take_collective_decisions(tmp_path, capfd):
     """
     gathered = [{"me": i, "text": "x" * (i * 40)} for i in range(2)]
     expected = [[0, 0, 1, 1], 2, [True, True, False], [[10, 1]], gathered, 5, False, True, True]
-    assert run(tmp_path, 2, body) == [[True, *expected], [False, *expected]]
+    assert answers(body, 2) == [[True, *expected], [False, *expected]]
     assert capfd.readouterr().out == ""  # Gloo's own lines included
 
 
 @pytest.mark.smoke
-def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
+def test_one_process_decides_alone_and_counts_its_virtual_devices(answer):
     body = """
         cluster = start(discover({}), platform="cpu", count=3)
         cluster.barrier("alone")
@@ -113,22 +101,22 @@ def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
         ])
         cluster.close()
     """
-    assert alone(tmp_path, body) == [3, [True, False], [{"a": 1}], "b", "cpu"]
+    assert answer(body) == [3, [True, False], [{"a": 1}], "b", "cpu"]
 
 
 @pytest.mark.spmd
-def test_local_processes_have_a_device_each_with_their_share_of_the_cores(tmp_path):
+def test_local_processes_have_a_device_each_with_their_share_of_the_cores(answers):
     body = """
         from simulator.cluster import cores as module
         module.usable_cores = lambda: 8
         cluster = start(discover(os.environ), platform="cpu")
         answer([len(cluster.devices), cluster.threads])
     """
-    assert run(tmp_path, 2, body) == [[2, 4]] * 2
+    assert answers(body, 2) == [[2, 4]] * 2
 
 
 @pytest.mark.spmd
-def test_unequal_processes_use_equally_many_threads_and_refuse_an_odd_number_together(tmp_path):
+def test_unequal_processes_use_equally_many_threads_and_refuse_an_odd_number_together(answers):
     """All processes run one program, which is compiled for a number of threads."""
     body = """
         from simulator.cluster import cores as module
@@ -142,7 +130,7 @@ def test_unequal_processes_use_equally_many_threads_and_refuse_an_odd_number_tog
         answer([len(cluster.devices), cluster.threads, found, said])
     """
     said = "devices.count: 3 is not a multiple of the 2 processes; it is the total over the whole run, e.g. 2"
-    assert run(tmp_path, 2, body) == [[2, 2, [1], said]] * 2
+    assert answers(body, 2) == [[2, 2, [1], said]] * 2
 
 
 @pytest.mark.parametrize(
@@ -157,7 +145,7 @@ def test_unequal_processes_use_equally_many_threads_and_refuse_an_odd_number_tog
         ("", 6, 6),
     ],
 )
-def test_the_pool_has_the_threads_of_all_devices(tmp_path, devices, threads: int, expected: int):
+def test_the_pool_has_the_threads_of_all_devices(answer, devices, threads: int, expected: int):
     body = f"""
         from simulator.cluster import cores as module
         module.usable_cores = lambda: 6
@@ -165,7 +153,7 @@ def test_the_pool_has_the_threads_of_all_devices(tmp_path, devices, threads: int
         names = [Path(task, "comm").read_text() for task in Path("/proc/self/task").iterdir()]
         answer([cluster.threads, sum("XLAEigen" in name for name in names), "NPROC" in os.environ])
     """
-    assert alone(tmp_path, body) == [threads, expected, False]
+    assert answer(body) == [threads, expected, False]
 
 
 def test_threads_are_not_for_gpus(monkeypatch):
@@ -178,7 +166,7 @@ def test_threads_are_not_for_gpus(monkeypatch):
         start_module.start(discover({}), threads=2)
 
 
-def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(tmp_path):
+def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(answer):
     body = """
         import jax
         jax.config.update("jax_num_cpu_devices", 2)
@@ -190,12 +178,12 @@ def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(tmp
         except UserError as error:
             answer([len(first.devices) <= 2, len(second.devices), str(error)])
     """
-    small, one, message = alone(tmp_path, body)
+    small, one, message = answer(body)
     assert (small, one) == (True, 1)
     assert "needs 4 CPU devices" in message and "has 2; JAX was started before" in message
     flag = "--xla_force_host_platform_device_count=3"
     body = 'answer(len(start(discover({}), platform="cpu").devices))'
-    assert alone(tmp_path, body, XLA_FLAGS=flag) == 3
+    assert answer(body, XLA_FLAGS=flag) == 3
 
 
 @pytest.mark.smoke
@@ -291,11 +279,10 @@ CONTAINED = """
     [("True", 'UserError("11 planes")', 2), ("me == 1", 'RunFailure("disk")', 1)],
 )
 def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(
-    tmp_path, capfd, who, error, code
+    launched, capfd, who, error, code
 ):
-    command = child(tmp_path, CONTAINED.format(who=who, error=error))
     began = time.monotonic()
-    assert launch(command, 2, environ=environ(tmp_path)) == code
+    assert launched(CONTAINED.format(who=who, error=error), 2) == code
     assert time.monotonic() - began < 20
     said = capfd.readouterr().err
     if who == "True":
@@ -326,7 +313,7 @@ def connected(port: int) -> socket.socket:
 
 @pytest.mark.long
 @pytest.mark.spmd
-def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
+def test_process_0_does_not_wait_for_one_that_leaves_after_go(script, place):
     """Process 0 of two, in a terminal of its own."""
     port = free_port()
     secret = 16 * "s"
@@ -346,9 +333,8 @@ def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
         "transport": "gloo",
         "record": meeting.checksum_of({}),
     }
-    command = child(tmp_path, BY_HAND)
-    place = environ(tmp_path, **by_hand)
-    with subprocess.Popen(command, env=place, stdout=-1, stderr=-1, text=True) as first:
+    pipes = {"stdout": -1, "stderr": -1, "text": True}
+    with subprocess.Popen(script(BY_HAND), env=os.environ | place | by_hand, **pipes) as first:
         with connected(port) as leaving, leaving.makefile("rb") as answer:
             leaving.sendall(json.dumps(hello).encode() + b"\n")
             assert json.loads(answer.readline()) == {"go": port}
@@ -372,8 +358,8 @@ LATE = """
 
 @pytest.mark.long
 @pytest.mark.spmd
-def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_path: Path, capfd):
-    assert launch(child(tmp_path, LATE), 2, environ=environ(tmp_path)) == 1
+def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(launched, capfd):
+    assert launched(LATE, 2) == 1
     *waiting, last = capfd.readouterr().err.splitlines()
     here = socket.gethostname()
     assert (

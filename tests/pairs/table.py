@@ -11,6 +11,7 @@ from typing import Any
 
 from plugin_parts import absent_plugin
 
+import simulator
 from simulator.measure import KINDS
 from simulator.physics.initial import INITIALS
 from simulator.physics.terms import TERMS
@@ -521,7 +522,9 @@ FACTORS: dict[str, dict[str, Level]] = {
         )
     },
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
-# Some starts, models and terms belong to plugins, which may be absent.
+# Some levels belong to plugins, which may be absent.
+if not hasattr(simulator, "differentiate"):
+    FACTORS["after"].pop("gradient")
 FACTORS["model"] = {n: level for n, level in FACTORS["model"].items() if not absent_plugin(level)}
 FACTORS["initial"] = {
     name: level for name, level in FACTORS["initial"].items() if name in ("own", *INITIALS)

@@ -9,7 +9,7 @@ import pytest
 from flow_support import compiled_step, flow, last, marched, measured
 from storage_support import save
 
-from simulator import Simulation, differentiate, load_config
+from simulator import Simulation, load_config
 from simulator.archive.stored_state import datasets, load_state
 from simulator.errors import UserError
 from simulator.physics.models import outputs
@@ -108,8 +108,9 @@ def test_a_restart_continues_every_force_bit_for_bit(one_device, count: int, tmp
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), state, end))
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
-def test_gradients_by_numbers_of_a_list_agree_with_differences(one_device):
+def test_gradients_by_numbers_of_a_list_agree_with_differences(one_device, differentiate):
     run, _ = one_device
     key = "forcing.1.rate"
     gradient = differentiate(run, lambda s: abs(s.fields["magnetic"]).sum(), steps=2, dt=0.02)

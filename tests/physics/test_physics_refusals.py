@@ -4,7 +4,7 @@ the cure."""
 import jax.numpy as jnp
 import pytest
 from flow_support import flow
-from gravity_cases import GAS, MATTER, by_id, simulation, source
+from gravity_cases import MATTER, by_id, simulation, source
 
 from simulator.archive.series_recorder import measured_series
 from simulator.errors import RunFailure, UserError

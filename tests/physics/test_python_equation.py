@@ -11,7 +11,7 @@ from flow_support import last, marched, measured
 from numpy.testing import assert_allclose
 from run_support import simulation
 
-from simulator import Simulation, differentiate
+from simulator import Simulation
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models import outputs
@@ -284,7 +284,8 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch):
     assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
 
 
-def test_a_gradient_by_a_parameter(tmp_path):
+@pytest.mark.plugins
+def test_a_gradient_by_a_parameter(differentiate, tmp_path):
     """Parameters are varied as `model.parameters.NAME`, those that the configuration leaves out as
     well. Another key, which would have no effect, is refused and the true one named: a slope of
     zero would be wrong."""

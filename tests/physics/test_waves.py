@@ -17,7 +17,7 @@ from run_support import simulation
 from scipy.linalg import expm
 from validation_cases.case import with_fields
 
-from simulator import Simulation, differentiate
+from simulator import Simulation
 from simulator.errors import UserError
 from simulator.physics.models import State
 from simulator.physics.models.tendency import (
@@ -387,9 +387,10 @@ def test_members_of_an_ensemble_are_the_runs_alone(name):
             assert abs(members.fields[n][i] - field).max() < 1e-13 * abs(field).max()
 
 
+@pytest.mark.plugins
 @pytest.mark.long
 @pytest.mark.parametrize("name", [tier(n, brief="whistlers" in n) for n in VARIED])
-def test_gradients_go_through_exact_waves(name):
+def test_gradients_go_through_exact_waves(name, differentiate):
     """By numbers of the model, and by the mean field, against central differences: their error is
     h^2 / 6 times the third derivative, and round-off 1e-16 / h."""
     sim = waved(MODELS[name], time={**EXACT, "integrator": "rk2"})

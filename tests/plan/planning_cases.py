@@ -21,10 +21,7 @@ from simulator.simulation.compiling import Memory
 def shipped() -> dict[str, Path]:
     """A shipped configuration of fields alone, which grow with the grid, by kind of model."""
     found: dict[str, Path] = {}
-    for path in [
-        *shipped_runs(),
-        CONFIGS / "equations" / "surface_quasi_geostrophic.yaml",
-    ]:
+    for path in [*shipped_runs(), CONFIGS / "equations" / "surface_quasi_geostrophic.yaml"]:
         text = path.read_text()
         if "kind: particles" not in text:
             found.setdefault(load_config(path).model.kind, path)

@@ -153,10 +153,7 @@ def test_a_step(case: str):
     assert sent["all-gather"].bytes < 0.05 * field
 
 
-@pytest.mark.parametrize(
-    "model",
-    slow_but(MODELS, ["navier_stokes"]),
-)
+@pytest.mark.parametrize("model", slow_but(MODELS, ["navier_stokes"]))
 def test_fast_moves_least_and_low_holds_least(model: str):
     """Between them lies only what `run.memory: auto` chooses by."""
     _, fast_numbers, fast = text_and_memory(f"{model} double 1 slab fast")

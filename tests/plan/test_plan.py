@@ -49,7 +49,8 @@ SMALL = "grid.shape=32,32,32"
 TINY = Machine("tiny", "gpu", 4e7, 1e9, 4, 1e8, 1e8, "a test")
 
 
-def run(*arguments: str) -> int:
+def plan(*arguments: str) -> int:
+    """The exit code of `simulator plan ARGUMENTS`."""
     args: argparse.Namespace = build_parser(["plan"]).parse_args(["plan", *arguments])
     return args.func(args)
 
@@ -111,9 +112,7 @@ def test_files_and_steps_by_hand():
     assert estimated_steps(start).count == pytest.approx(512 / (0.4 * 2 * 3.14159265), rel=0.02)
 
 
-def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(
-    tmp_path,
-):
+def test_a_start_from_a_snapshot_that_keeps_its_time_takes_only_the_steps_that_are_left(tmp_path):
     stored = save(tmp_path, 3, tiny(3, n=16), {"time": 1.5, "box": [1, 1, 1]})
     start = "initial={kind: snapshot, path: %s, time: %s}"
     of = ["time.stop=2", "grid.shape=16,16,16", "grid.box=1,1,1"]
@@ -153,7 +152,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would(proportional):
 def test_the_command_prints_a_plan(capsys, proportional):
     file = str(shipped()["navier_stokes"])
     given = (file, SMALL, "--device", "A100-80", "--devices", "2", "--steps", "1000")
-    assert run(*given) == 0
+    assert plan(*given) == 0
     said = capsys.readouterr().out
     for text in (
         "on 2 a100-80 devices",
@@ -163,10 +162,10 @@ def test_the_command_prints_a_plan(capsys, proportional):
     ):
         assert text in said
     with pytest.raises(UserError, match=r"--device: unknown device b7; known: v100, a100-40"):
-        run(file, "--device", "b7")
+        plan(file, "--device", "b7")
     with pytest.raises(UserError, match=r"--devices: must be at least 1, not 0"):
-        run(file, "--devices", "0")
-    assert run(*given, "--json") == 0
+        plan(file, "--devices", "0")
+    assert plan(*given, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["memory_bytes"]["step"] == proportional.step(
         config_of("navier_stokes", SMALL), 2, "gpu"
@@ -253,9 +252,7 @@ def test_the_search_finds_what_trying_everything_finds(proportional, name):
     assert len(programs) <= 3
 
 
-def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted(
-    proportional,
-):
+def test_few_programs_are_compiled_but_an_estimate_near_the_limit_is_not_trusted(proportional):
     """One where the limit is expected; others only near it. Here 16 times 3.83 GB lie well below
     the limit on two devices, and on one the fast step holds 1.7 times as much as there is."""
     config = config_of("navier_stokes", "grid.shape=1024,1024,1024")

@@ -3,14 +3,13 @@ is set aside, and nothing is lost."""
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fault_support import everything
-from run_support import simulate, simulation, write_case
+from run_support import copied, simulate, simulation, write_case
 from tiers import slow_but
 
 from simulator import open_run
@@ -102,7 +101,7 @@ def read_everything(run: Path) -> None:
 def test_a_run_goes_on_without_a_damaged_file(
     name: str, harm: str, finished: Path, tmp_path, capsys
 ):
-    run = Path(shutil.copytree(finished / "run", tmp_path / "run"))
+    run = copied(finished / "run", tmp_path)
     before = everything(run)
     HARMS[harm](run / name)
     damaged = (run / name).read_bytes()
@@ -135,7 +134,7 @@ def test_a_run_goes_on_without_a_damaged_file(
 
 
 def test_rows_before_a_damaged_one_stay(finished: Path, tmp_path):
-    run = Path(shutil.copytree(finished / "run", tmp_path / "run"))
+    run = copied(finished / "run", tmp_path)
     table = run / "diagnostics.csv"
     lines = table.read_bytes().splitlines(keepends=True)
     table.write_bytes(b"".join(lines[:3]) + b"\0" * 500 + b"\n" + b"".join(lines[4:]))
@@ -159,14 +158,14 @@ def test_a_series_in_parts_is_set_aside_whole(tmp_path):
 
 def test_probes_that_have_moved_are_refused(finished: Path, tmp_path, capsys):
     """Their rows would stand under the places of the earlier ones."""
-    run = shutil.copytree(finished / "run", tmp_path / "run")
+    run = copied(finished / "run", tmp_path)
     moved = "output.probes={every_steps: 1, points: [[1, 0, 0]]}"
     assert main(["resume", str(run), "time.max_steps=6", moved]) == 2
     assert "probes.h5: x has changed since this file was begun" in capsys.readouterr().err
 
 
 def test_a_state_that_this_version_does_not_know_is_a_damaged_one(finished: Path, tmp_path):
-    run = Path(shutil.copytree(finished / "run", tmp_path / "run"))
+    run = copied(finished / "run", tmp_path)
     text = (run / "state.json").read_text()
     (run / "state.json").write_text(text.replace('"finished"', '"resting"'))
     assert main(["status", str(run)]) == 0
@@ -210,13 +209,3 @@ def test_a_damaged_measurement_of_transforms_is_made_again(tmp_path, monkeypatch
     for mesh in (3, None, {"choice": 3}):
         provenance.write_text(json.dumps({**content, "mesh": mesh}))
         assert main(["resume", str(tmp_path / "run"), "time.max_steps=2"]) == 0
-
-
-def test_a_foreign_state_file_is_no_run(finished: Path, tmp_path):
-    """A state file of another program is not taken for a damaged one of this program."""
-    (tmp_path / "run").mkdir()
-    shutil.copy(finished / "run/config.yaml", tmp_path / "run")
-    for content in ("", '{"program": "other"}'):
-        (tmp_path / "run/state.json").write_text(content)
-        case = str(finished / "case.yaml")
-        assert main(["run", case, "--output", str(tmp_path / "run")]) == 2

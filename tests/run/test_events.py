@@ -36,7 +36,7 @@ def next_step(schedule, time, dt):
     return tuple(float(value) for value in jax.device_get(found))
 
 
-def run(schedule, dts, step, time, restart_at=None):
+def steps_of(schedule, dts, step, time, restart_at=None):
     """All (step, time, due) from this state on; with `restart_at` the schedule passes through a
     checkpoint there."""
     taken = []
@@ -82,7 +82,7 @@ def times_of(event, start, duration):
 @given(events(), st.floats(0.1, 3.0), st.floats(-1.0, 1.0), STEPS)
 def test_aligned_times_are_hit_exactly_once_and_the_end_too(events, duration, start, dts):
     stop = start + duration
-    taken = run(Schedule(events, stop, start), dts, 0, start)
+    taken = steps_of(Schedule(events, stop, start), dts, 0, start)
     times = [time for _, time, _ in taken]
     assert times == sorted(set(times)) and times[-1] == stop
     exact = {stop}.union(*(times_of(event, start, duration) for event in events))
@@ -103,8 +103,8 @@ def test_aligned_times_are_hit_exactly_once_and_the_end_too(events, duration, st
 def test_soft_events_come_after_the_first_step_at_or_beyond_and_never_change_a_step(
     every, stop, dts
 ):
-    without = run(Schedule((), stop), dts, 0, 0.0)
-    taken = run(Schedule((Event("row", every=every),), stop), dts, 0, 0.0)
+    without = steps_of(Schedule((), stop), dts, 0, 0.0)
+    taken = steps_of(Schedule((Event("row", every=every),), stop), dts, 0, 0.0)
     assert len(taken) == len(without)
     assert all(
         abs(a[1] - b[1]) <= EVENT_TOLERANCE * max(dts) for a, b in zip(taken, without, strict=True)
@@ -123,7 +123,7 @@ def test_soft_events_come_after_the_first_step_at_or_beyond_and_never_change_a_s
 @given(events(), st.floats(0.1, 3.0), STEPS, st.integers(0, 40), st.none() | st.integers(1, 30))
 def test_a_restart_at_any_step_changes_nothing(events, stop, dts, restart_at, max_steps):
     schedule = Schedule(events, stop, max_steps=max_steps)
-    assert run(schedule, dts, 0, 0.0, restart_at) == run(schedule, dts, 0, 0.0)
+    assert steps_of(schedule, dts, 0, 0.0, restart_at) == steps_of(schedule, dts, 0, 0.0)
 
 
 @relaxed

@@ -40,45 +40,15 @@ PATH = Path("outputs/run")
         ("prepared", None, [], "start", ""),
         ("prepared", None, [LATER_STOP], "start", "time.stop: 1.0 -> 2.0"),
         ("prepared", None, [OTHER_VISCOSITY], "refuse", "model.viscosity"),
-        (
-            "unfinished",
-            STOPPED,
-            [],
-            "continue",
-            "was stopped at t = 0.4, step 40 (SIGTERM)",
-        ),
+        ("unfinished", STOPPED, [], "continue", "was stopped at t = 0.4, step 40 (SIGTERM)"),
         ("unfinished", None, [], "continue", "continuing an unfinished run"),
         ("unfinished", STOPPED, [MORE_DEVICES], "continue", "continuing"),
-        (
-            "finished",
-            FINISHED,
-            [],
-            "finished",
-            "already finished at t = 1, step 100",
-        ),
+        ("finished", FINISHED, [], "finished", "already finished at t = 1, step 100"),
         ("finished", FINISHED, [MORE_DEVICES], "finished", "already finished"),
         ("finished", FINISHED, [LATER_STOP], "continue", "time.stop: 1.0 -> 2.0"),
-        (
-            "unfinished",
-            STOPPED,
-            [LATER_STOP, MORE_DEVICES],
-            "continue",
-            "time.stop: 1.0 -> 2.0",
-        ),
-        (
-            "finished",
-            FINISHED,
-            [OTHER_VISCOSITY],
-            "refuse",
-            "viscosity (there 0.001, now 0.002)",
-        ),
-        (
-            "unfinished",
-            STOPPED,
-            [LATER_STOP, OTHER_VISCOSITY],
-            "refuse",
-            "--output DIR",
-        ),
+        ("unfinished", STOPPED, [LATER_STOP, MORE_DEVICES], "continue", "time.stop: 1.0 -> 2.0"),
+        ("finished", FINISHED, [OTHER_VISCOSITY], "refuse", "viscosity (there 0.001, now 0.002)"),
+        ("unfinished", STOPPED, [LATER_STOP, OTHER_VISCOSITY], "refuse", "--output DIR"),
         ("foreign", None, [], "refuse", "not a run of this program"),
     ],
 )
@@ -115,12 +85,7 @@ def test_a_frozen_key_may_change_where_it_is_allowed():
     [
         ("finished", FINISHED, 0.5, "refuse"),
         ("unfinished", STOPPED, 0.2, "refuse"),
-        (
-            "unfinished",
-            STOPPED,
-            0.35,
-            "continue",
-        ),  # beyond the checkpoint it restarts from
+        ("unfinished", STOPPED, 0.35, "continue"),  # beyond the checkpoint it restarts from
     ],
 )
 def test_an_end_before_what_is_reached_is_refused(found, state, stop, action):
@@ -145,16 +110,8 @@ def make(folder, *names):
             "empty",
         ),
         (["config.yaml"], None, "prepared"),
-        (
-            ["config.yaml", ".job", "job.sbatch", "logs"],
-            None,
-            "prepared",
-        ),  # by `submit`
-        (
-            ["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"],
-            None,
-            "prepared",
-        ),
+        (["config.yaml", ".job", "job.sbatch", "logs"], None, "prepared"),  # by `submit`
+        (["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"], None, "prepared"),
         (["config.yaml", "diagnostics.csv"], None, "unfinished"),
         (["config.yaml", "snapshots/00000000.h5"], None, "unfinished"),
         (["config.yaml", "diagnostics.csv", "notes.txt"], STOPPED, "unfinished"),
@@ -165,6 +122,7 @@ def make(folder, *names):
         (["diagnostics.csv"], None, "foreign"),
         (["config.yaml", "main.py"], None, "foreign"),
         (["config.yaml", "state.json"], None, "foreign"),
+        (["state.json"], None, "foreign"),
     ],
 )
 def test_what_lies_in_a_folder(tmp_path, names, state, found):

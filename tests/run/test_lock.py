@@ -128,18 +128,6 @@ def test_the_refusal_names_the_cure_that_works(tmp_path):
             RunLock.acquire(tmp_path, {})
 
 
-def test_a_killed_holder_is_followed_at_once(tmp_path):
-    (process,) = contend(tmp_path)
-    assert process.stdout.readline().startswith("held")
-    process.kill()
-    process.wait()
-    with RunLock.acquire(tmp_path, {}) as lock:
-        assert lock.takeover and f"pid {process.pid}: that process is dead" in lock.takeover
-        assert lock.still_mine()
-    process.stdout.close()
-    process.stdin.close()
-
-
 def test_a_frozen_holder_loses_the_lock_and_notices(tmp_path):
     (process,) = contend(tmp_path)
     assert process.stdout.readline().startswith("held")

@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import sys
 
 import h5py
-import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -75,11 +73,7 @@ def test_the_folder_holds_what_it_should(finished):
     for folder in [*committed(finished / "snapshots"), *committed(finished / "checkpoints")]:
         assert verify(folder).ok
     state = open_run(finished).state
-    assert (state.state, state.time, state.percent) == (
-        "finished",
-        1.0,
-        100.0,
-    )
+    assert (state.state, state.time, state.percent) == ("finished", 1.0, 100.0)
 
 
 def test_diagnostics_have_these_columns_in_this_order(finished):
@@ -168,14 +162,12 @@ def test_slices_are_the_mid_planes_of_the_snapshots(finished):
 def test_provenance_says_what_computed_it(finished):
     found = open_run(finished).provenance
     assert found["command"][:2] == ["simulator", "run"] and found["command"][3] == "--output"
-    assert found["versions"]["jax"] == jax.__version__
-    assert found["versions"]["python"] == sys.version.split()[0]
     assert set(found["git"]) == {"commit", "dirty", "changed"} and len(found["git"]["commit"]) == 40
     assert found["devices"]["count"] == 2 and found["devices"]["platform"] == "cpu"
     plans = {"native": "custom_partitioning_zx_y_native", "xla": "custom_partitioning_z_xy"}
     kernels = found["mesh"]["kernels"].partition(" ")[0]
     assert found["mesh"]["transform"] == plans[kernels] and found["mesh"]["axes"] == {"slab": 2}
-    assert found["host"]["name"] and "environment" in found and found["earlier"] == []
+    assert found["earlier"] == []
 
 
 @pytest.mark.parametrize(

@@ -60,17 +60,15 @@ def test_derived_fields_are_what_their_names_say(small):
     def derivative(f, i):
         return np.fft.ifftn(1j * k[i] * np.fft.fftn(f)).real
 
-    curl = [
-        derivative(u[(i + 2) % 3], (i + 1) % 3) - derivative(u[(i + 1) % 3], (i + 2) % 3)
-        for i in range(3)
-    ]
+    g = np.array([[derivative(u[j], i) for j in range(3)] for i in range(3)])
+    curl = [g[1, 2] - g[2, 1], g[2, 0] - g[0, 2], g[0, 1] - g[1, 0]]
     scale = abs(np.array(curl)).max()
     assert_allclose(small.fields["vorticity"], curl, rtol=0, atol=1e-13 * scale)
     # lap p = -d_i u_j d_j u_i; quadratic terms are exact on this grid for the modes that are kept.
-    source = -sum(derivative(u[j], i) * derivative(u[i], j) for i in range(3) for j in range(3))
+    source = -np.einsum("ij...,ji...", g, g)
     assert_allclose(small.fields["q_criterion"], source / 2, rtol=0, atol=1e-12 * scale**2)
-    a = np.array([[derivative(u[i], j) for i in range(3)] for j in range(3)]).T
-    middle = np.linalg.eigvalsh((a @ a + (a @ a).swapaxes(-1, -2)) / 2)[..., 1].T
+    square = np.einsum("ij...,jk...->...ik", g, g)
+    middle = np.linalg.eigvalsh((square + square.swapaxes(-1, -2)) / 2)[..., 1]
     assert_allclose(small.fields["lambda_2"], middle, rtol=0, atol=1e-12 * scale**2)
     k2 = sum(q * q for q in k)
     integers = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in u.shape[1:]), indexing="ij")

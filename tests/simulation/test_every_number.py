@@ -14,7 +14,7 @@ from plugin_parts import absent_plugin
 from run_support import ROOT
 from tiers import slow_but
 
-from simulator import Simulation, differentiate, load_config
+from simulator import Simulation, load_config
 from simulator.config.reference import reference_keys
 from simulator.config.yaml12 import parse_yaml
 from simulator.errors import UserError
@@ -398,9 +398,10 @@ def waves(simulation: Simulation, state: Any) -> Any:
 QUICK = ("python", "cosmological", "jeans_wave gas", "smagorinsky")
 
 
+@pytest.mark.plugins
 @pytest.mark.long
 @pytest.mark.parametrize("name", slow_but(CASES, QUICK))
-def test_slopes_are_finite_and_those_of_differences(name: str, tmp_path: Path):
+def test_slopes_are_finite_and_those_of_differences(name: str, differentiate, tmp_path: Path):
     """Central differences, extrapolated once: their error is of the order h^4 = 1e-12 of the loss,
     and round-off 1e-16 / h = 1e-13."""
     simulation = simulated(name, tmp_path)

@@ -13,7 +13,7 @@ from flow_support import compiled_step, flow
 from hlo_program import parsed
 from pydantic import ValidationError
 
-from simulator import Simulation, differentiate
+from simulator import Simulation
 from simulator.archive.series_recorder import subject_of
 from simulator.errors import UserError
 from simulator.measure import KINDS
@@ -195,8 +195,9 @@ def test_series_follow_the_frame_or_are_refused(made):
     assert not {"spectra", "slices", "transfer", "histograms", "strain", "statistics"} & refused
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
-def test_the_gradient_through_an_exchange():
+def test_the_gradient_through_an_exchange(differentiate):
     """By the fields and by S, against differences, which are right to the square of their step and to
     its round-off."""
     model = {"kind": "navier_stokes", "viscosity": 0.01, "shear": -1.5}

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from simulator.spectral import Grid, Modes, Transform, native
+from simulator.spectral import Grid, Layout, Modes, Transform, native
 from simulator.spectral.backends import BACKENDS, build, candidates
 
 SHAPES = {
@@ -149,8 +149,12 @@ def coordinates(case: Case) -> tuple[np.ndarray, ...]:
 
 
 def coefficients(case: Case, values: np.ndarray) -> np.ndarray:
-    """What `forward` should give for values (..., x, y, z), by numpy.fft."""
-    layout = transform(case).layout
+    """What `forward` should give for values (..., x, y, z)."""
+    return modes_of(transform(case).layout, values)
+
+
+def modes_of(layout: Layout, values: np.ndarray) -> np.ndarray:
+    """The coefficients of values (..., x, y, z) in a layout, by numpy.fft; zeros in padding."""
     full = np.fft.fftn(values.astype(complex), axes=(-3, -2, -1), norm="forward")
     order = ["xyz".index(a) for a in layout.order]
     full = full.transpose(*range(full.ndim - 3), *(full.ndim - 3 + i for i in order))

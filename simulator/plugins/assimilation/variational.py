@@ -27,8 +27,8 @@ from simulator.plugins.assimilation.background import Prior, copies, freedom
 from simulator.plugins.assimilation.observations import Data, Observed
 from simulator.plugins.assimilation.posterior import Control, Posterior, Shells, posterior
 from simulator.plugins.assimilation.search import Search
+from simulator.plugins.gradients.differentiate import Gradient
 from simulator.simulation.advance import beginning
-from simulator.simulation.differentiate import Gradient
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.random import Stream, host_generator
 

@@ -9,7 +9,7 @@ from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose, assert_array_equal
 from run_support import call, largest_difference, simulate
 
-from simulator import Simulation, differentiate, load_config, open_run, open_sweep
+from simulator import Simulation, load_config, open_run, open_sweep
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.stored_state import RunInputs
 from simulator.cli import main
@@ -226,7 +226,8 @@ def test_members_of_an_ensemble_have_the_targets_of_their_states(reference):
         assert_allclose(member.fields["velocity"], alone.fields["velocity"], atol=1e-13)
 
 
-def test_gradients_by_a_target_and_by_its_rate_are_those_of_differences(reference):
+@pytest.mark.plugins
+def test_gradients_by_a_target_and_by_its_rate_are_those_of_differences(reference, differentiate):
     mask = {"kind": "array", "path": str(reference / "mask.npy")}
     simulation = twin(nudge({"array": str(reference / "velocity.npy")}, mask=mask, tau=0.2))
     layout = simulation.transform.layout

@@ -10,7 +10,7 @@ import pytest
 from flow_support import assert_slopes, compiled_step, flow, last, marched, measured, values
 from numpy.testing import assert_allclose
 
-from simulator import Simulation, differentiate, load_config
+from simulator import Simulation, load_config
 from simulator.errors import UserError
 from simulator.physics.models.tendency import tendency
 
@@ -337,8 +337,9 @@ def test_every_layout_gives_the_same_flow():
         assert_allclose(one, four, atol=1e-12)
 
 
+@pytest.mark.plugins
 @pytest.mark.long
-def test_gradients_by_the_numbers_of_terms_are_those_of_differences():
+def test_gradients_by_the_numbers_of_terms_are_those_of_differences(differentiate):
     """Of a drag and of modes at the end. Central differences with h = 1e-4 of numbers of order 1: h^2
     = 1e-8 relative, where rounding adds 1e-12 / h."""
     scales = {"velocity": 1, "length": 2.2}

@@ -8,9 +8,12 @@ from gradient_checks import off, waves_of
 from tiers import slow
 
 from simulator import differentiate
+from simulator.physics.initial import INITIALS
 from simulator.spectral.random import gaussian
 
 
+@pytest.mark.plugins
+@pytest.mark.skipif("cosmological" not in INITIALS, reason="the plugin of this start is absent")
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(

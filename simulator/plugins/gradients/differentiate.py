@@ -33,8 +33,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.core import Tracer
 
 from simulator.errors import UserError
-from simulator.physics.models import State
-from simulator.simulation import initial_state, particle_adjoint
+from simulator.physics.models import Equation, State
+from simulator.plugins.gradients import particle_adjoint
+from simulator.simulation import initial_state
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.steps import step_of
@@ -106,6 +107,16 @@ def _part(
 FIELDS = "fields"
 
 Loss = Callable[..., jax.Array]
+
+
+def term_targets(model: Equation) -> dict[str, str]:
+    """The keys in the configuration of arrays of files by which a run can be differentiated, with
+    their names in `StateMemory.terms`."""
+    return {
+        f"terms.{index}.{key}": name
+        for index, term in enumerate(model.terms)
+        for key, name in term.array_keys().items()
+    }
 
 
 class Gradient:
@@ -230,7 +241,7 @@ class Gradient:
             return particle_adjoint.states(
                 self._simulation, variables, begin, self._ends, self._dt, self._room
             )
-        targets = initial_state.term_targets(self._simulation.model)
+        targets = term_targets(self._simulation.model)
         simulation = self._varied(variables)
         state = begin
         if FIELDS in variables:
@@ -259,7 +270,7 @@ class Gradient:
         return tuple(states)
 
     def _varied(self, variables: Mapping[str, Any]) -> Simulation:
-        others = {FIELDS, *initial_state.term_targets(self._simulation.model)}
+        others = {FIELDS, *term_targets(self._simulation.model)}
         numbers = {key: value for key, value in variables.items() if key not in others}
         varies = numbers and not self._simulation.populations
         return self._simulation.varied(numbers) if varies else self._simulation

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gradient_checks import off, waves_of
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from peers.collectives import collectives
 from run_support import CASE, ROOT, free_port, simulation, write_case
 from tiers import slow
+from trained_closure import KEY, closed
 
 from simulator import Simulation, differentiate
 from simulator.errors import UserError
@@ -219,37 +220,11 @@ def test_two_processes(of: str, tmp_path):
     assert said[0].startswith("[") and said == said[:1] * 3
 
 
-CLOSURE = """
-import numpy as np
-def weights():
-    return {"layers": [{"w": np.full((3, 1), 0.5)}, {"w": np.full((1, 3), 0.1)}]}
-def stress(velocity, gradient, width, layers):
-    import jax.numpy as jnp
-    axes, x = range(len(velocity)), (gradient**2).sum((0, 1))[None]
-    for layer in layers:
-        x = jnp.tanh(jnp.tensordot(layer["w"], x, 1))
-    pairs = [*((i, i) for i in axes), *((i, j) for i in axes for j in axes if i < j)]
-    return [-x[0] * (gradient[i, j] + gradient[j, i]) for i, j in pairs]
-"""
-KEY = "model.subgrid.arrays"
-
-
-def closed(folder, shape: str, count: int, *overrides: str) -> Simulation:
-    (folder / "closure.py").write_text(CLOSURE)
-    own = f"path: {folder / 'closure.py'}, function: stress, arrays_function: weights"
-    (folder / "run.yaml").write_text(
-        f"{{model: {{kind: navier_stokes, viscosity: 0.01, subgrid: {{kind: python, {own}}}}},"
-        f" grid: {{shape: {shape}}}, initial: {{kind: random, peak: 2, energy: 1}},"
-        f" time: {{stop: 1, integrator: rk2}}, devices: {{platform: cpu}}}}"
-    )
-    return simulation(folder / "run.yaml", f"devices.count={count}", *overrides)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("shape", ["[16, 16]", slow("[12, 12, 12]")])
 def test_by_the_arrays_of_a_closure(shape, tmp_path):
     """The same slopes on 1 and 4 devices, to round-off; central differences, extrapolated once,
-    as above. The state is first wanted within jit. A file gives the arrays by their names."""
+    as above. The state is first wanted within jit."""
     slopes = []
     for count in (1, 4):
         own = closed(tmp_path, shape, count)
@@ -260,42 +235,8 @@ def test_by_the_arrays_of_a_closure(shape, tmp_path):
         slopes.append(jax.device_get(gradient({KEY: arrays})[1][KEY]["layers"]))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-10, atol=1e-14), *slopes)
     first, last = arrays["layers"]
-
     way = {KEY: {"layers": [{"w": 0 * first["w"]}, {"w": 1 + 0 * last["w"]}]}}
     assert off(gradient, {KEY: arrays}, way) < 1e-6
-    np.savez(tmp_path / "arrays.npz", **{"layers/0/w": 2 * first["w"], "layers/1/w": last["w"]})
-    read = closed(
-        tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}"
-    ).model.varied_arrays[KEY]
-    assert_array_equal(read["layers"][0]["w"], 2 * first["w"])
-    wrong = {"layers": [first, {"w": last["w"][:, :2]}]}
-    with pytest.raises(UserError, match=r"array 'layers/1/w' has the shape \(1, 2\); \(1, 3\) is"):
-        gradient({KEY: wrong})
-    with pytest.raises(
-        UserError, match="unknown array 'more'; the closure has layers/0/w, layers/1/w"
-    ):
-        gradient({KEY: {**arrays, "more": last["w"]}})
-    with pytest.raises(
-        UserError, match=r"model.subgrid.array: .* did you mean model.subgrid.arrays\?"
-    ):
-        gradient({"model.subgrid.array": arrays})
-    np.savez(tmp_path / "arrays.npz", **{"layers/0/w": first["w"]})
-    with pytest.raises(
-        UserError, match=r"line: model.subgrid.arrays: .*arrays.npz: array 'layers/1/w' is missing"
-    ):
-        closed(tmp_path, shape, 1, f"model.subgrid.arrays={tmp_path / 'arrays.npz'}")
-
-
-def test_a_closure_in_a_plane_that_is_a_viscosity(tmp_path):
-    """tau = -2 nu S has the force nu lap u: with tanh of a large argument the closure is the
-    viscosity 1."""
-    own = closed(tmp_path, "[16, 16]", 1)
-    first, last = own.model.varied_arrays[KEY]["layers"]
-    constant = {"layers": [{"w": 1e9 * first["w"]}, {"w": 1e9 * last["w"]}]}
-    u = own.state.fields["velocity"]
-    model = own.varied({KEY: constant}).model
-    force = model.project(model.closure.tendencies(model, {"velocity": u})["velocity"])
-    assert_allclose(force, -own.transform.layout.k_squared() * u, atol=1e-13)
 
 
 def test_split_steps():
@@ -383,11 +324,3 @@ def test_what_is_kept_changes_nothing(flow):
 def test_what_cannot_vary(flow, variables, message: str):
     with pytest.raises(UserError, match=message):
         differentiate(flow, energies(flow), steps=2, dt=DT).value(variables)
-
-
-def test_a_variant_differs_in_what_it_was_asked_for(flow):
-    """Keys that the variant would ignore, such as those of the placement, are refused too."""
-    for key in ("grid.shape", "time.integrator", "time.stop", "precision", "model.nonsense"):
-        with pytest.raises(UserError, match=f"^{key}: is not a number of this configuration"):
-            flow.varied({key: 0.5})
-    assert flow.varied({"time.max_dt": 0.5}).config.time.max_dt == 0.5
