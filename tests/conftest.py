@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -61,6 +62,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         metavar="SECONDS",
         help="run as many of the tests as fit, in another order every day; the rest are skipped",
+    )
+    parser.addoption(
+        "--once",
+        type=Path,
+        metavar="FILE",
+        help="leave out the tests that FILE names, and add those that pass to it",
     )
     parser.addoption(
         "--gpu", action="store_true", help="run the tests that need a GPU too, on that GPU"
@@ -126,6 +133,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if not left_out.intersection(mark.name for mark in item.iter_markers())
     ]
+    once = config.getoption("once")
+    passed = set(once.read_text().splitlines()) if once is not None and once.exists() else set()
+    kept = [item for item in kept if item.nodeid not in passed]
     chosen = set(kept)
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -154,7 +164,12 @@ def _absent_plugin(item: pytest.Item) -> str | None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """With --budget: what share of the tests ran."""
+    """With --budget: what share of the tests ran. With --once: the names of those that passed."""
+    if (once := config.getoption("once")) is not None:
+        with once.open("a") as file:
+            file.writelines(
+                f"{report.nodeid}\n" for report in terminalreporter.stats.get("passed", ())
+            )
     if config.getoption("budget") is None:
         return
     stats = terminalreporter.stats
