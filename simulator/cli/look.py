@@ -124,7 +124,7 @@ def analyze_command(args: argparse.Namespace) -> int:
     diagnostics.csv and a file for each series into RUN/analysis. `simulator plot RUN/analysis` draws these files.
     Python files that the configuration names are executed, with your permissions.
 
-    example: simulator analyze outputs/taylor_green --what transfer,histograms"""
+    example: simulator analyze outputs/taylor_green --what spectral_maps"""
     from simulator.analysis.recompute import analyze_snapshots
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
