@@ -4,11 +4,10 @@ import json
 import sys
 
 import h5py
-import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from storage_support import XYZ, save
+from storage_support import XYZ, on_devices, save
 
 from simulator.archive.manifest import Axis, remove
 from simulator.archive.open_run import data_set, open_run
@@ -29,14 +28,10 @@ def folder(tmp_path):
     """Three snapshots; velocity in uneven blocks of y (3 and 2 planes), as two devices write five
     planes."""
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
-    mesh = jax.make_mesh(
-        (2,), ("slab",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2]
-    )
-    parts = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, None, "slab", None))
     for step, u in zip(STEPS, velocities(), strict=True):
-        padded = jax.device_put(np.pad(u, ((0, 0), (0, 0), (0, 1), (0, 0))), parts)
+        parts = on_devices(u, (2,), (None, None, 0, None))
         datasets = [
-            Dataset("velocity", padded, AXES, XYZ, attributes={"units": "length/time"}),
+            Dataset("velocity", parts, AXES, XYZ, attributes={"units": "length/time"}),
             Dataset("pressure", u[0] ** 2, AXES),
             Dataset("psi", u[1] + 1j * u[2], AXES),
             Dataset("count", np.array(3)),

@@ -3,7 +3,6 @@ not."""
 
 import numpy as np
 import pytest
-from gravity_cases import MATTER, by_id, simulation
 from numpy.testing import assert_allclose, assert_array_equal
 from storage_support import save
 
@@ -11,50 +10,8 @@ from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_index import write_time_index
 from simulator.archive.snapshot_writer import Options
-from simulator.archive.stored_state import particle_datasets, physical_axes
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def matter(tmp_path_factory):
-    """Particles that are matter, as a run on two devices stores them, beside their density."""
-    run = simulation(MATTER, devices=2)
-    dark = run.state.particles["dark"]
-    density = run.field_program("dark_density")(run.state)
-    field = Dataset("dark_density", density, physical_axes(run.transform))
-    records = [*particle_datasets(dark, run.populations["dark"]), field]
-    return save(tmp_path_factory.mktemp("matter") / "snapshots", 10, records, {"time": 0.5}), by_id(
-        dark
-    )
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_matter_in_openpmd_viewer(matter):
-    viewer = pytest.importorskip("openpmd_viewer")
-    folder, stored = matter
-    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
-    assert series.avail_species == ["dark"]
-    known = series.avail_record_components["dark"]
-    assert {"x", "y", "z", "velocity/x", "mass", "id"} <= set(known), known
-    x, mass, ids = series.get_particle(["x", "mass", "id"], species="dark", iteration=10)
-    order = np.argsort(ids)
-    assert_array_equal(x[order], stored["position"][0])
-    assert_array_equal(mass[order], stored["mass"])
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_matter_in_yt(matter):
-    yt = pytest.importorskip("yt")
-    yt.set_log_level("error")
-    folder, stored = matter
-    every = yt.load(f"{folder}.h5").all_data()
-    order = np.argsort(np.asarray(every["io", "particle_id"]))
-    for record in ("position", "velocity"):
-        for i, axis in enumerate("xyz"):
-            found = np.asarray(every["io", f"particle_{record}_{axis}"])
-            assert_array_equal(found[order], stored[record][i])
-    assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
 
 
 BOX = {"x": 1.0, "y": 2.0, "z": 3.0}
@@ -173,34 +130,39 @@ def test_a_reader_finds_every_value_at_its_point_on_every_kind_of_grid(wave, gri
 @pytest.mark.parametrize("numbers", [(7,), (7, 7), (7, 3, 3, 0)], ids=str)
 @pytest.mark.parametrize("shape", [(8, 6, 4), (8, 6)], ids=str)
 def test_yt_and_openpmd_viewer_find_the_particles_of_every_species(tmp_path, numbers, shape):
-    """Neither do the particles add cells to the mesh."""
+    """Their places, velocities and masses; and the particles add no cells to the mesh."""
     yt = pytest.importorskip("yt")
     viewer = pytest.importorskip("openpmd_viewer")
     yt.set_log_level("error")
     axes = axes_of(shape)
-    xyz = (("x", "y", "z")[: len(shape)],)
+    xyz = "xyz"[: len(shape)]
     random = np.random.default_rng(1)
-    stored = {
-        f"dust{i}": random.random((len(shape), n)) * [[BOX[axis.name]] for axis in axes]
-        for i, n in enumerate(numbers)
-    }
+    stored = {f"dust{i}": random.random((2, len(shape), n)) for i, n in enumerate(numbers)}
     records = [Dataset("density", np.ones(shape), axes)]
-    for name, position in stored.items():
-        n = position.shape[1]
+    for name, vectors in stored.items():
+        n = vectors.shape[2]
         entries = {
             "axes": (Axis(name=f"{name}.particle", size=n),),
             "species": name,
             "shares": (n,),
         }
-        records.append(Dataset(f"{name}.position", position, components=xyz, **entries))
+        for record, values in zip(("position", "velocity"), vectors, strict=True):
+            records.append(Dataset(f"{name}.{record}", values, components=(tuple(xyz),), **entries))
+        records.append(Dataset(f"{name}.mass", np.arange(n) / n, **entries))
         records.append(Dataset(f"{name}.id", np.arange(n), **entries))
     folder = save(tmp_path / "snapshots", 10, records)
     every = yt.load(f"{folder}.h5").all_data()
     series = viewer.OpenPMDTimeSeries(str(folder.parent), backend="h5py")
     assert every["openPMD", "density"].size == np.prod(shape)
-    for name, position in stored.items():
+    for name, (position, velocity) in stored.items():
         kind = name if len(numbers) > 1 else "io"
         order = np.argsort(np.asarray(every[kind, "particle_id"]))
-        for axis, values in zip("xyz", position, strict=False):
-            assert_array_equal(np.asarray(every[kind, f"particle_position_{axis}"])[order], values)
-            assert_array_equal(*series.get_particle([axis], species=name, iteration=10), values)
+        n = len(order)
+        expected = {("mass", "mass"): np.arange(n) / n}
+        for i, axis in enumerate(xyz):
+            expected[f"position_{axis}", axis] = position[i]
+            expected[f"velocity_{axis}", f"velocity/{axis}"] = velocity[i]
+        for (in_yt, in_viewer), values in expected.items():
+            assert_array_equal(np.asarray(every[kind, f"particle_{in_yt}"])[order], values)
+            found = series.get_particle([in_viewer], species=name, iteration=10)
+            assert_array_equal(*found, values)

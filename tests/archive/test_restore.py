@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 from numpy.testing import assert_array_equal
 from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
@@ -50,10 +49,6 @@ def hermitian_modes(limit: int) -> np.ndarray:
     full = random_field(2, n, n, n, dtype=np.complex128)
     mirror = np.roll(full[:, ::-1, ::-1, ::-1], 1, axis=(1, 2, 3))
     return (full + np.conj(mirror)) / 2
-
-
-def empty_sharding(mesh_shape: tuple[int, ...], split: tuple[int | None, ...]) -> Sharding:
-    return on_devices(np.zeros([8] * len(split)), mesh_shape, split).sharding
 
 
 LAYOUTS = st.tuples(
@@ -100,12 +95,11 @@ def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
 
     target, mesh, split = place(wanted)
     sizes = (2, *(a.size for a in target))
-    count = [mesh[m] if m is not None else 1 for m in split]
-    padded = tuple(-(-n // c) * c for n, c in zip(sizes, count, strict=True))
-    got = np.asarray(restored_array(folder, "u", empty_sharding(mesh, split), target, padded[1:]))
+    like = on_devices(np.zeros(sizes), mesh, split)
+    got = np.asarray(restored_array(folder, "u", like.sharding, target, like.shape[1:]))
 
     available = modes(values, axes)
-    assert got.shape == padded
+    assert got.shape == like.shape
     for index in np.ndindex(got.shape):
         if any(i >= a.size for i, a in zip(index[1:], target, strict=True)):
             assert got[index] == 0
@@ -126,13 +120,12 @@ def test_any_layout_to_any_other_mode_by_mode(tmp_path_factory, stored, wanted):
 def test_physical_fields_of_several_files(tmp_path, parts, mesh, split):
     values = random_field(6, 5, 7)
     folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)
-    count = [mesh[m] if m is not None else 1 for m in split]
-    padded = tuple(-(-n // c) * c for n, c in zip(values.shape, count, strict=True))
-    got = restored_array(folder, "p", empty_sharding(mesh, split), grid(6, 5, 7), padded)
-    whole = np.zeros(padded)
+    like = on_devices(values, mesh, split)
+    got = restored_array(folder, "p", like.sharding, grid(6, 5, 7), like.shape)
+    whole = np.zeros(like.shape)
     whole[:6, :5, :7] = values
     assert_array_equal(np.asarray(got), whole)
-    turned = restored_array(folder, "p", empty_sharding((1,), (0, None, None)), grid(6, 5, 7)[::-1])
+    turned = restored_array(folder, "p", SINGLE, grid(6, 5, 7)[::-1])
     assert_array_equal(np.asarray(turned), values.transpose())
 
 
@@ -153,11 +146,11 @@ def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["simulator.archive.restore"], "PIECE_BYTES", 200)
     values = random_field(3, 6, 5, 4)
     folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)], {"time": 0.0})
-    mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
-    sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
+    expected = values.transpose(0, 3, 1, 2)
+    sharding = on_devices(expected, (2,), (None, None, 0, None)).sharding
     x, y, z = grid(6, 5, 4)
     got = restored_array(folder, "u", sharding, (z, x, y), (4, 6, 5))
-    assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
+    assert_array_equal(np.asarray(got), expected)
 
 
 def test_refusals_name_what_does_not_fit(tmp_path):

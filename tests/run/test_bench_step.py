@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from math import prod
 
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from flow_support import flow
 from peers.collectives import collectives
+from run_support import command
 from shipped_runs import shipped_runs
 
 from simulator.cli import main
@@ -27,21 +27,13 @@ def test_the_command_that_is_gone_names_the_script(capsys):
 
 def bench_step(tmp_path, *arguments):
     """The output of `simulator bench step`, and its JSON."""
-    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     file = tmp_path / "step.json"
-    command = [
-        sys.executable,
-        "-m",
-        "simulator",
-        "bench",
-        "step",
-        "--seconds",
-        "0.1",
-        "--json",
-        str(file),
-    ]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=500, env=env
+        command("bench", "step", "--seconds", "0.1", "--json", file, *arguments),
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(file.read_text())

@@ -148,13 +148,18 @@ def test_renewal_keeps_a_lock_alive(tmp_path):
             RunLock.acquire(tmp_path, {})
 
 
-def elsewhere(tmp_path, seconds_ago, **changes):
-    holder = Holder.this_process({})
-    changes = {"host": "node7", "machine": "other", "token": "theirs", **changes}
-    (tmp_path / "lock").write_text(
-        json.dumps(dataclasses.asdict(dataclasses.replace(holder, **changes)))
-    )
-    age(tmp_path, seconds_ago)
+def held(folder, seconds_ago, **changes):
+    """The lock of this process, but for the `changes`."""
+    holder = dataclasses.replace(Holder.this_process({}), **changes)
+    (folder / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
+    age(folder, seconds_ago)
+
+
+def elsewhere(folder, seconds_ago, **changes):
+    held(folder, seconds_ago, **{"host": "node7", "machine": "other", "token": "theirs", **changes})
+
+
+BORN = Holder.this_process({}).started or 0.0
 
 
 HERE = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
@@ -206,11 +211,7 @@ def test_a_clock_that_jumps_takes_no_lock_from_the_living(tmp_path, jump):
 
 
 def test_a_holder_that_is_known_to_be_dead_is_not_watched(tmp_path):
-    holder = Holder.this_process({})
-    assert holder.started is not None
-    holder = dataclasses.replace(holder, started=holder.started - 1)
-    (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
-    age(tmp_path, 3600.0)
+    held(tmp_path, 3600.0, started=BORN - 1)
     began = time.monotonic()
     with RunLock.acquire(tmp_path, {}) as lock:
         assert lock.takeover.endswith("that process is dead")
@@ -259,10 +260,7 @@ def test_a_lock_that_stays_unreadable_is_an_error_of_reading(tmp_path, monkeypat
 def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
     """The lock of a process that was killed on this machine is nobody's at once, for everybody who
     asks."""
-    holder = Holder.this_process({})
-    assert holder.started is not None
-    holder = dataclasses.replace(holder, started=holder.started + started)
-    (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
+    held(tmp_path, 0.0, started=BORN + started)
     write_state(tmp_path, RunState("running", 7, 0.4, 1.0, 40.0, 5.0, 0.1))
     assert is_written(tmp_path) is alive
     assert look_at(tmp_path, datetime.now().astimezone()).writing is alive

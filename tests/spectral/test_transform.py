@@ -81,18 +81,6 @@ def test_every_schedule_is_among_the_cases():
     }
 
 
-def test_pairs_of_everything_are_covered():
-    for parameter in ("plan", "devices", "shape", "fields", "precision", "block", "kernels"):
-        assert {getattr(c, parameter) for c in EVERY} == {getattr(c, parameter) for c in PAIRWISE}
-    assert {c.devices for c in EVERY if c.plan == ("custom_partitioning", "z_xy")} == {
-        1,
-        2,
-        3,
-        4,
-        8,
-    }
-
-
 @pytest.mark.spmd
 @settings(max_examples=8)
 @given(

@@ -32,13 +32,8 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
     folders = []
     for run in runs:
         folder = where / run.hash
-        output = run.config.output.model_copy(update={"directory": folder})
-        assert (
-            Simulation(
-                run.config.model_copy(update={"output": output}), report=lambda line: None
-            ).run()
-            == 0
-        )
+        config = run.config.changed(output={"directory": folder})
+        assert Simulation(config, report=lambda line: None).run() == 0
         folders.append(folder)
     return folders
 
