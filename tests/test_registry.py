@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gravity_cases import MATTER
 from run_support import install
 
 from simulator.registry import Registry, subclass_of
@@ -83,8 +84,11 @@ assert not {m for m in sys.modules if m.startswith(("matplotlib", "simulator.plu
 """
 
 
-def test_a_run_imports_no_part_that_its_file_does_not_name(package: Path):
+@pytest.mark.parametrize("case", ["a flow", "a composite of particles"])
+def test_a_run_imports_no_part_that_its_file_does_not_name(package: Path, case: str):
     example = Path(__file__).parents[1] / "configs/taylor_green.yaml"
+    if case != "a flow":
+        (example := package.parent / "matter.yaml").write_text(MATTER)
     done = python(package, LOADED, str(example))
     assert done.returncode == 0, done.stderr
 
