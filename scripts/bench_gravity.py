@@ -31,7 +31,8 @@ from simulator.plugins.gravity.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
 )
-from simulator.simulation.advance import beginning, step_of
+from simulator.simulation.advance import beginning
+from simulator.simulation.steps import step_of
 from simulator.simulation.system import System
 from simulator.spectral import Grid, make_transform
 
