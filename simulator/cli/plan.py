@@ -30,7 +30,7 @@ def plan_command(args: argparse.Namespace) -> int:
     Slurm. The run's programs are compiled but not executed; only --device here executes steps on a small grid.
     Python files that the configuration names are executed, with your permissions.
 
-    example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100"""
+    example: simulator plan configs/taylor_green.yaml grid.shape=1024,1024,1024 --device h100"""
     # JAX then loads its plugin without a driver
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     from simulator.config import load_config
