@@ -169,11 +169,14 @@ class PartsOf:
     """The name of a part that the key does not take."""
 
     def among(self, words: Container[str] | None) -> list[Any]:
-        """The parts whose names are among `words`, or all if `words` is None; if none is, the
-        program's own."""
-        for names in (words, self.registry.own):
-            named = self.registry.beginning_with("", names)
-            if parts := [part for name, part in named.items() if name != self.without]:
+        """The parts whose names are among `words`, and the program's own that are imported anyway;
+        all if `words` is None; if there is none, the program's own."""
+        own = self.registry.own
+        imported = [name for name, part in own.items() if not isinstance(part, str)]
+        named = [n for n in self.registry.names if words is None or n in words or n in imported]
+        for names in (named, own):
+            usable = self.registry.beginning_with("", names)
+            if parts := [part for name, part in usable.items() if name != self.without]:
                 return parts
         return []
 

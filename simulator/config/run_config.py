@@ -515,15 +515,15 @@ def assemble(
 
 def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     """The RunConfig of all parts that are registered in this program; with `words`, without the
-    parts of packages, the initial conditions and the components, whose names are not among the
-    words: they are not even imported."""
+    parts of packages, and the initial conditions, whose names are not among the words: they are
+    not even imported."""
     parts = registered()
     registries = [part for part in (*parts, OUTPUTS, FURTHER) if isinstance(part, Registry)]
     optional = (
         name
         for part in registries
         for name in part.names
-        if name not in part.own or part is parts.initials or part is parts.components
+        if name not in part.own or part is parts.initials
     )
     names = {name.rpartition(".")[2] for name in optional}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
