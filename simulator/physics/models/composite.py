@@ -138,8 +138,10 @@ class Composite(SplitEquation):
             n: population for n, population in particles.items() if population is not None
         }
         self.joins_kicks = len(self.populations) == len(parts)
-        self.background = Background(settings.cosmology) if settings.cosmology else None
         self.gravity = settings.gravitational_constant
+        self.background = (
+            Background(settings.cosmology, self.gravity) if settings.cosmology else None
+        )
 
     @property
     def transforms(self) -> Mapping[str, Transform]:
@@ -350,21 +352,24 @@ def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
     """Lines about matter that is not that of its expanding background, from a row of diagnostics:
     if the mean density differs, or if velocities of particles are below half or above twice those
     of linear growth, K / |W| = (dD/d tau)^2 / (D d^2 D/d tau^2)."""
-    if not isinstance(model, SplitEquation) or model.background is None or not model.gravity:
+    if not isinstance(model, SplitEquation) or model.background is None:
+        return []
+    background = model.background
+    if not background.gravity:
         return []
     lines = []
-    wanted = mean_density(model.background.settings, model.gravity)
+    wanted = mean_density(background.settings, float(background.gravity))
     ratio = row["mass"] / model.transform.grid.volume / wanted
     if abs(ratio - 1) > 1e-3:
         means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
         lines.append(f"{means}; structure then does not grow as in this background")
     kinetic = row["kinetic_energy"]
     potential = -row["potential_energy"]
-    a = model.background.scale_factor_at(row["time"])
+    a = background.scale_factor_at(row["time"])
     # A lattice has no potential, and particles at rest have no wrong velocities.
-    depth = model.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
+    depth = background.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
     if model.populations and kinetic > 0 and potential > 1e-10 * depth:
-        now = model.background.grown(a)
+        now = background.grown(a)
         speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
         if not 0.5 < speed < 2:
             means = f"velocities are {speed:.3g} times those of growing structure at a = {a:.3g}"

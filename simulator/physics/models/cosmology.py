@@ -175,8 +175,10 @@ class Background:
 
     points = 4097
 
-    def __init__(self, settings: CosmologySettings):
+    def __init__(self, settings: CosmologySettings, gravity: Number | float = 0.0):
+        """`gravity`: G (length^3 / (mass time^2)) of the matter in it, 0 if none attracts."""
         self.settings = settings
+        self.gravity = gravity
         if self.traced:
             # Made here, because a table that is made in the trace of a loop or a checkpoint cannot
             # be used outside.

@@ -51,9 +51,6 @@ class SplitEquation(Equation):
     numerics = Numerics(dealias=("none",), split=True)
     background: Background | None = None
     """The expanding background; None: a static box."""
-    gravity: float = 0.0
-    """G (length^3 / (mass time^2)) of matter in the potential of its own density, whose diagnostics
-    are those of a composite; 0: there is no gravity."""
     unit_system: str = ""
     """The system of units, e.g. kpc_km_s_msun."""
     populations: Populations = {}  # noqa: RUF012 - never changed

@@ -134,7 +134,9 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
         self.unit_system = settings.units
         self.hbar = settings.hbar
         self.gravity = settings.gravity
-        self.background = Background(settings.cosmology) if settings.cosmology else None
+        self.background = (
+            Background(settings.cosmology, self.gravity) if settings.cosmology else None
+        )
         self.trap = self.absorption = None
         if settings.external_potential is not None:
             trap = settings.external_potential
