@@ -3,6 +3,7 @@ line are run.
 
     python scripts/mutants.py cover               # run all but the slow tests; record which test executes which line
     python scripts/mutants.py run 100 --seed 1    # print for each mutant the test that killed it, or SURVIVED
+    python scripts/mutants.py run 50 --rooms spectral/schedules plugins/gravity    # of these rooms alone
 
 A mutant differs from the package in one place: another operator, comparison, number or truth value,
 or a missing statement. A mutant is killed if a test fails or does not end. Both commands print the
@@ -21,12 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("physics", "spectral", "archive")
+ROOMS = tuple(os.environ.get("MUTANTS_ROOMS", "physics spectral archive").split())
+"""Folders of the package."""
 FOLDER = Path(os.environ.get("MUTANTS", ROOT / "outputs/mutants"))
 MOST_SECONDS = 240
 """Limit for the tests of one mutant. Those that execute its line run first, then those of files that
@@ -159,7 +161,7 @@ def executed() -> dict[str, dict[int, set[str]]]:
     return tests
 
 
-def covered() -> str:
+def covered(rooms: Sequence[str]) -> str:
     """The share of the statements of each room, and of all, that the tests execute."""
     import coverage
 
@@ -170,7 +172,7 @@ def covered() -> str:
         part.read()
         measured.get_data().update(part)
     counts = {}
-    for room in ROOMS:
+    for room in rooms:
         files = [measured.analysis2(str(p)) for p in (ROOT / "simulator" / room).rglob("*.py")]
         statements = sum(len(lines) for _, lines, *_ in files)
         counts[room] = statements, statements - sum(len(missing) for *_, missing, _ in files)
@@ -228,11 +230,11 @@ def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> 
     return failed[0][:120] if failed else f"exit {ended.returncode}"
 
 
-def judged(number: int, seed: int, jobs: int) -> None:
+def judged(rooms: Sequence[str], number: int, seed: int, jobs: int) -> None:
     lines = executed()
     spent = seconds()
     # Modules that no test executes are mutated too; their mutants survive.
-    files = sorted(p for room in ROOMS for p in (ROOT / "simulator" / room).rglob("*.py"))
+    files = sorted(p for room in rooms for p in (ROOT / "simulator" / room).rglob("*.py"))
     drawn = random.Random(seed).sample(
         [(p, *mutant) for p in files for mutant in mutants(p)], number
     )
@@ -283,7 +285,7 @@ def judged(number: int, seed: int, jobs: int) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         killed = sum(pool.map(lambda mutant: one(*mutant), drawn))
-    print(f"{killed} of {number} killed; {covered()}")
+    print(f"{killed} of {number} killed; {covered(rooms)}")
     for place in places:
         shutil.rmtree(place)
 
@@ -296,10 +298,11 @@ def main() -> None:
     parser.add_argument("number", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--rooms", nargs="*", default=ROOMS, help="folders of the package")
     parser.add_argument("--tests", nargs="*", default=[], help="cover: these files of tests only")
     options = parser.parse_args()
     if options.what == "run":
-        judged(options.number, options.seed, options.jobs)
+        judged(options.rooms, options.number, options.seed, options.jobs)
         return
     shutil.rmtree(FOLDER, ignore_errors=True)
     plugin = os.pathsep.join((str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")))
@@ -307,9 +310,15 @@ def main() -> None:
         sys.exit("the package coverage is missing: pip install coverage")
     command = [ROOT / "scripts/test", "--long", "-p", "mutants", *options.tests]
     code = subprocess.call(
-        command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)}
+        command,
+        env={
+            **os.environ,
+            "PYTHONPATH": plugin,
+            "MUTANTS": str(FOLDER),
+            "MUTANTS_ROOMS": " ".join(options.rooms),
+        },
     )
-    print(covered())
+    print(covered(options.rooms))
     sys.exit(code)
 
 
