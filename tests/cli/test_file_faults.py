@@ -45,6 +45,7 @@ def read_only(place: Path) -> None:
 
 
 def another_users(place: Path) -> None:
+    place.chmod(0o755)  # others may look into it
     for path in [place, *place.rglob("*")]:
         os.chown(path, 54321, 54321)
 
@@ -99,10 +100,10 @@ WRITERS = (*READERS, "resume", "run", "init", "sweep run", "sweep table")
 PRINTERS = ("status", "verify", "plot", "check", "cite", "init", "sweep table")
 READABLE = dict.fromkeys(("status", "verify", "check", "report elsewhere"), 0)
 READABLE |= dict.fromkeys(WRITERS, 2)
-DAMAGED = dict.fromkeys(("plot", "movie", "analyze", "verify"), 1)
-DAMAGED |= {"status": 0} | dict.fromkeys(("report", "cite", "resume"), 2)
-"""The first file that `report`, `cite` and `resume` read is config.yaml, which is refused as a user's
-file is."""
+DAMAGED = dict.fromkeys(("plot", "analyze", "verify"), 1)
+DAMAGED |= {"status": 0} | dict.fromkeys(("movie", "report", "cite", "resume"), 2)
+"""The first file that `movie`, `report`, `cite` and `resume` read is config.yaml, which is refused as
+a user's file is."""
 FAULTS = {
     "read-only": Fault(read_only, READABLE),
     "another user's": Fault(another_users, READABLE),

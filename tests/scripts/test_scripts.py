@@ -128,7 +128,9 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path):
 )
 def test_a_budget_says_what_share_of_the_tests_ran(pytester, workers: str, budget: str, line: str):
     pytester.makeconftest((ROOT / "tests/conftest.py").read_text())
-    pytester.makeini("[pytest]\nmarkers =\n    slow: x\n    slurm: x\n    gpu: x\n")
+    pytester.makeini(
+        f"[pytest]\npythonpath = {ROOT / 'tests'}\nmarkers =\n    slow: x\n    slurm: x\n    gpu: x\n"
+    )
     pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass\n")
     found = pytester.runpytest_subprocess("-n", workers, "--budget", budget)
     found.stdout.fnmatch_lines([line])
