@@ -14,6 +14,7 @@ from simulator import open_run
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models import outputs
+from simulator.physics.models.fields import along_axes
 from simulator.spectral import Grid, Modes, make_transform
 
 CODE = """\
@@ -72,6 +73,15 @@ def case(tmp_path_factory) -> Path:
 def ran(case) -> Path:
     assert main(["run", str(case), "--output", str(case.parent / "run")]) == 0
     return case.parent / "run"
+
+
+def test_a_vector_of_zeros_fits_any_grid():
+    plane = Grid.of((8, 8), (1.0, 1.0))
+    box = Grid.of((8, 8, 8), (1.0, 1.0, 1.0))
+    assert along_axes(plane, "rotation", (0.0, 0.0, 0.0)) == (0.0, 0.0)
+    assert along_axes(box, "gravity", (0.0, 0.0)) == (0.0, 0.0, 0.0)
+    with pytest.raises(UserError, match="gravity: two numbers are needed"):
+        along_axes(plane, "gravity", (0.0, 1.0, 0.0))
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
