@@ -78,6 +78,13 @@ def every_input(folder: Path) -> Path:
     return folder
 
 
+def begun_in(folder: Path, original: Path) -> Path:
+    """A copy of `original`, with a run to t = 0.2 in the folder `run`."""
+    shutil.copytree(original, folder)
+    assert simulate(folder / "run.yaml", folder / "run") == 0
+    return folder
+
+
 @contextmanager
 def put_back(folder: Path, aside: Path) -> Iterator[Path]:
     """A folder to be changed, whose contents are the earlier ones afterwards."""

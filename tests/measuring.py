@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flow_support import flow
 
 from simulator import Simulation
 from simulator.archive.series_recorder import measured_series
@@ -21,7 +22,21 @@ STARTS = {
     "boussinesq": {"scalars": {"buoyancy": {"peak": 2, "seed": 9}}},
 }
 """What a random start has beside the velocity."""
+DAMPED = {"hyperviscosity": {"order": 2, "coefficient": 1e-4}, "rotation": [0, 0, 1]}
 WIND = (2.0, -0.5, 0.25)
+
+
+def random_flow(kind: str, output: dict[str, dict]) -> Simulation:
+    """A random flow of an equation in `MODELS`, on two devices, with these series."""
+    more = DAMPED if kind == "navier_stokes" else {}
+    return flow(
+        *(12, 10, 9),
+        initial={"kind": "random", "peak": 2, **STARTS[kind]},
+        model={"kind": kind, **MODELS[kind], **more},
+        grid={"box": [2 * np.pi, 5.0, 4.0]},
+        output={name: {"every": 1, **settings} for name, settings in output.items()},
+        count=2,
+    )
 
 
 def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -> State:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured, values
-from measuring import MODELS, STARTS, WIND, moved, row
+from measuring import MODELS, WIND, moved, random_flow, row
 
 from simulator.archive.series_recorder import measured_series, recorders
 from simulator.physics.models import outputs
@@ -14,23 +14,13 @@ from simulator.physics.models.observables.resolution import (
 )
 from simulator.physics.resolution_columns import RESOLVED, unresolved
 
-DAMPED = {"hyperviscosity": {"order": 2, "coefficient": 1e-4}, "rotation": [0, 0, 1]}
 OF_THE_FRAME = ("mean_velocity", "energy", "kinetic_energy", "max_speed", "rate")
 """Columns of the whole motion."""
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def simulation(request):
-    kind = request.param
-    more = DAMPED if request.param == "navier_stokes" else {}
-    return flow(
-        *(12, 10, 9),
-        initial={"kind": "random", "peak": 2, **STARTS[kind]},
-        model={"kind": kind, **MODELS[kind], **more},
-        grid={"box": [2 * np.pi, 5.0, 4.0]},
-        output={"spectra": {"every": 1, "axis": "z"}},
-        count=2,
-    )
+    return random_flow(request.param, {"spectra": {"axis": "z"}})
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_support import flip
-from input_cases import OTHER, continued, edited, every_input, put_back
+from input_cases import OTHER, begun_in, continued, edited, every_input, put_back
 from run_support import command, environment, simulate, table, write_case
 
 from simulator import open_run, open_sweep
@@ -23,11 +23,7 @@ def original(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def begun(original, tmp_path_factory) -> Path:
-    """The same with a run to t = 0.2 in the folder `run`."""
-    folder = tmp_path_factory.mktemp("begun") / "there"
-    shutil.copytree(original, folder)
-    assert simulate(folder / "run.yaml", folder / "run") == 0
-    return folder
+    return begun_in(tmp_path_factory.mktemp("begun") / "there", original)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from simulator.files import lies_elsewhere
+
 Arrays = Mapping[str, np.ndarray]
 RESERVED = ("time", "x", "y", "z", "k", "error")
 _CLOSE = 1e-6  # Relative to a range.
@@ -73,7 +75,7 @@ def _hdf5(path: Path) -> Arrays:
             item = file[name]
             if not isinstance(item, h5py.Dataset):
                 continue
-            if item.external or item.is_virtual or item.shape is None:
+            if item.shape is None or lies_elsewhere(item, file):
                 raise ValueError(f"{name} is not stored in the file itself")
             if item.size and not item.id.get_storage_size():
                 raise ValueError(f"{name} was never written")

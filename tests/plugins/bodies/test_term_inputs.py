@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from fault_support import HERE, both, flip
-from input_cases import OTHER, continued, put_back
+from input_cases import OTHER, begun_in, continued, put_back
 from run_support import simulate
 
 from simulator import load_config
@@ -45,11 +45,7 @@ def original(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def begun(original, tmp_path_factory) -> Path:
-    """The same with a run to t = 0.2 in the folder `run`."""
-    folder = tmp_path_factory.mktemp("begun") / "there"
-    shutil.copytree(original, folder)
-    assert simulate(folder / "run.yaml", folder / "run") == 0
-    return folder
+    return begun_in(tmp_path_factory.mktemp("begun") / "there", original)
 
 
 @pytest.fixture

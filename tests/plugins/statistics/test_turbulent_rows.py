@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from flow_support import flow, last, marched, measured, values
-from measuring import MODELS, STARTS, moved, row
+from flow_support import last, marched, measured, values
+from measuring import MODELS, moved, random_flow, row
 
 from simulator.archive.series_recorder import measured_series
 from simulator.plugins.statistics.structure_functions import default_separations
 from simulator.spectral import Grid
 
-DAMPED = {"hyperviscosity": {"order": 2, "coefficient": 1e-4}, "rotation": [0, 0, 1]}
 SEPARATIONS = (0.31, 0.5, 1.5)
 OUTPUT = {
     "transfer": {},
@@ -20,16 +19,7 @@ OUTPUT = {
 
 @pytest.fixture(scope="module", params=MODELS)
 def simulation(request):
-    kind = request.param
-    more = DAMPED if request.param == "navier_stokes" else {}
-    return flow(
-        *(12, 10, 9),
-        initial={"kind": "random", "peak": 2, **STARTS[kind]},
-        model={"kind": kind, **MODELS[kind], **more},
-        grid={"box": [2 * np.pi, 5.0, 4.0]},
-        output={name: {"every": 1, **settings} for name, settings in OUTPUT.items()},
-        count=2,
-    )
+    return random_flow(request.param, OUTPUT)
 
 
 @pytest.fixture(scope="module")
