@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.archive.open_run import open_run
+    from simulator.cluster.memory import keep_freed_memory
     from simulator.config import load_config
     from simulator.registry import Registry
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.study.sweep import open_sweep
 
-__all__ = ["Simulation", "load_config", "open_run", "open_sweep"]
+__all__ = ["Simulation", "keep_freed_memory", "load_config", "open_run", "open_sweep"]
 
 # XLA reads this when JAX is imported. It hides warnings about programs from the compile cache, which
 # mean nothing to a user, also in notebooks. JAX 0.10.1, the last for Python 3.11, calls them errors.
@@ -33,6 +34,7 @@ if "jax" in sys.modules:  # a program that may have computed already
 
 NAMES = {
     "Simulation": "simulator.run.runnable:RunnableSimulation",
+    "keep_freed_memory": "simulator.cluster.memory:keep_freed_memory",
     "load_config": "simulator.config:load_config",
     "open_run": "simulator.archive.open_run:open_run",
     "open_sweep": "simulator.study.sweep:open_sweep",

@@ -1,20 +1,14 @@
-"""Settings of the C library, XLA and JAX for speed, unless the user has set them.
+"""Settings of XLA and JAX for speed, unless the user has set them.
 
 All settings made here are returned as a record for `provenance.json`."""
 
-import ctypes
 import os
 from collections.abc import Callable, MutableMapping
 from importlib.metadata import version
 from typing import Any, Literal
 
 from simulator.cluster import compile_cache
-
-# GNU mallopt's parameters (malloc.h)
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-_M_MMAP_MAX = -4
-_M_ARENA_MAX = -8
+from simulator.cluster.memory import keep_freed_memory
 
 # Flags that jaxlib 0.10 to 0.12 know; an unknown flag in XLA_FLAGS ends the process.
 _GPU_FLAGS = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
@@ -68,10 +62,9 @@ def apply(
     first: whether this is process 0. Only process 0 reports warnings and prunes the cache.
     devices: the number of GPUs of all processes together."""
     environ = os.environ
-    changes = keep_freed_memory(environ) if platform == "cpu" else {}
+    changes = keep_freed_memory()
     if platform == "gpu" and not any(map(environ.get, _MEMORY_NAMES)):
-        changes = {"XLA_CLIENT_MEM_FRACTION": _GPU_MEMORY}
-        environ.update(changes)
+        environ["XLA_CLIENT_MEM_FRACTION"] = changes["XLA_CLIENT_MEM_FRACTION"] = _GPU_MEMORY
     changes |= with_xla_flags(platform, environ, devices)
     if compile_cache.compile_always() and first:
         report("warning: JAX_DISABLE_JIT is ignored, because a run is compiled as a whole")
@@ -86,37 +79,6 @@ def apply(
                 f"warning: compiled programs are not kept ({error}); name a folder in SIMULATOR_CACHE"
             )
     compile_cache.use(folder)
-    return changes
-
-
-def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Makes malloc keep large freed blocks, for all threads, instead of returning the blocks to the
-    kernel.
-
-    XLA allocates its buffers anew for every execution, and the page faults take longer than the
-    arithmetic (measured: a copy of a 128^3 array of doubles takes 16.8 ms if malloc returns blocks,
-    and 3.6 ms if it keeps them)."""
-    user = [name for name in environ if name.startswith("MALLOC_")]
-    if (
-        user
-        or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "")
-        or "malloc" in environ.get("LD_PRELOAD", "")
-    ):
-        return {}
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):  # not glibc
-        return {}
-    largest = 2**31 - 1
-    changes = {}
-    if mallopt(_M_MMAP_THRESHOLD, largest):
-        changes["mallopt M_MMAP_THRESHOLD"] = str(largest)
-    elif mallopt(_M_MMAP_MAX, 0):  # older glibc limits the threshold to 32 MiB
-        changes["mallopt M_MMAP_MAX"] = "0"
-    if mallopt(_M_TRIM_THRESHOLD, -1):
-        changes["mallopt M_TRIM_THRESHOLD"] = "-1"
-    if mallopt(_M_ARENA_MAX, 1):  # other arenas ignore the thresholds
-        changes["mallopt M_ARENA_MAX"] = "1"
     return changes
 
 

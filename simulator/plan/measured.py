@@ -1,7 +1,6 @@
 """Measures rates on this machine: of a run's own steps, on a grid of at most 128 points along an
 axis (256 on GPUs), and of copies in memory."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from math import log2, prod
@@ -14,8 +13,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster import discover
-from simulator.cluster.environment import keep_freed_memory
 from simulator.cluster.hardware import physical_memory, usable_cores
+from simulator.cluster.memory import keep_freed_memory
 from simulator.cluster.mesh import Device
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
@@ -166,7 +165,7 @@ def _present_devices(
     cores = usable_cores()
     config = with_planned_threads(config, 1 if devices else cores)
     threads = planned_threads(config)
-    keep_freed_memory(os.environ)  # as in every run
+    keep_freed_memory()  # as in every run
     return config, present[: max(1, cores // threads)], threads
 
 

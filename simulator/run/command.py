@@ -13,6 +13,7 @@ from types import MappingProxyType
 from simulator.cluster import Allocation, discover
 from simulator.cluster.failure import Watchdog, contained, describe
 from simulator.cluster.hardware import check_address_space
+from simulator.cluster.memory import keep_freed_memory
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.files import exit_called
@@ -46,6 +47,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
         yield None
         return
     check_address_space()  # before JAX is imported
+    keep_freed_memory()  # before there are threads
     allocation = discover(
         os.environ,
         coordinator=args.coordinator,

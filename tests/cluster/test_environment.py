@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import pytest
@@ -10,6 +11,7 @@ from run_support import fresh, tool
 
 from simulator.cluster import Allocation, discover, environment, hardware
 from simulator.cluster.doctor import Facts, own_findings, process_facts, shared_findings
+from simulator.cluster.memory import keep_freed_memory
 
 pytestmark = pytest.mark.smoke
 
@@ -66,6 +68,55 @@ def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path)
     assert int(main) < 10 and int(thread) < 10
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
+def test_a_commands_own_threads_do_not_undo_it(tmp_path):
+    """A thread that starts before the setting has an arena of its own, which later threads share."""
+    earlier = """
+    import argparse
+    from simulator.cluster.failure import Watchdog
+    from simulator.run.command import allocated
+    with allocated(argparse.Namespace(coordinator=None, num_processes=None, process_id=None)):
+        with Watchdog(60, "this process"):
+            pass
+    """
+    said = python(earlier + FAULTS.lstrip("\n"), SIMULATOR_CACHE=str(tmp_path)).splitlines()
+    assert int(said[0]) < 10 and int(said[1]) < 10
+
+
+def huge_pages() -> bool:
+    """Whether this kernel gives huge pages to programs that ask for them, and to no others."""
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return path.exists() and "[madvise]" in path.read_text()
+
+
+@pytest.mark.skipif(not huge_pages(), reason="the kernel gives no huge pages on request")
+@pytest.mark.parametrize("limit", ["", "RLIMIT_AS", "RLIMIT_DATA"])
+def test_new_memory_comes_in_huge_pages_unless_memory_is_limited(limit):
+    body = """
+        import os, resource, sys
+        from simulator import keep_freed_memory
+        if limit := sys.argv[1]:
+            resource.setrlimit(getattr(resource, limit), (1 << 33, 1 << 33))
+        made = keep_freed_memory()
+        assert made == keep_freed_memory()
+        used = lambda: resource.getrusage(resource.RUSAGE_SELF)
+        before = used()
+        block = b"x" * (64 << 20)
+        print(used().ru_minflt - before.ru_minflt, used().ru_maxrss - before.ru_maxrss)
+        print("madvise MADV_HUGEPAGE" in made)
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+    """
+    done = fresh(body, limit)
+    assert done.returncode == 0, done.stderr
+    faults, kilobytes, huge, forked = done.stdout.split()
+    assert huge == str(not limit) and forked == "0"
+    assert (int(faults) < 16384 / 8) == (not limit)  # 64 MiB are 16384 small pages
+    assert int(kilobytes) < 72 << 10
+
+
 def test_the_users_allocator_settings_are_left_alone(tmp_path):
     main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), MALLOC_ARENA_MAX="4").splitlines()
     assert "mallopt" not in made and int(main) > 10
@@ -74,7 +125,7 @@ def test_the_users_allocator_settings_are_left_alone(tmp_path):
         {"MALLOC_TRIM_THRESHOLD_": "1"},
         {"LD_PRELOAD": "/usr/lib/libjemalloc.so"},
     ):
-        assert environment.keep_freed_memory(user) == {}
+        assert keep_freed_memory(user) == {}
 
 
 GPU = """
@@ -85,7 +136,7 @@ GPU = """
         os.environ.pop("XLA_CLIENT_MEM_FRACTION", None)
         os.environ.pop("XLA_FLAGS", None)
         os.environ |= user
-        print(sorted(environment.apply("gpu", print)))
+        print(sorted(name for name in environment.apply("gpu", print) if name.startswith("XLA")))
         print(os.environ.get("XLA_FLAGS"), os.environ.get("XLA_CLIENT_MEM_FRACTION"))
 """
 
