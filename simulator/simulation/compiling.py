@@ -47,7 +47,8 @@ class Compiling:
         for name, program in programs.items():
             if name not in self._begun and isinstance(program.function, jax.stages.Wrapped):
                 compile = program.function.lower(*program.arguments).compile
-                self._begun[name] = self._pool.submit(compile, None if program.often else QUICK)
+                quick = not program.often and jax.default_backend() == "cpu"
+                self._begun[name] = self._pool.submit(compile, QUICK if quick else None)
 
     def finish(
         self, programs: Mapping[str, Compilable], say: Callable[[str], None]
