@@ -8,9 +8,21 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from run_support import ROOT, tool
-from spectral_cases import Case, coefficients, compiled, error, put, sample, transform, variants
+from spectral_cases import (
+    Case,
+    coefficients,
+    compiled,
+    error,
+    modes_of,
+    put,
+    sample,
+    slabs,
+    transform,
+    variants,
+)
 
 from simulator.errors import UserError
 from simulator.spectral import native
@@ -47,6 +59,21 @@ def test_every_variant_agrees_with_numpy(case: Case):
             back = forward(compiled(case, "inverse")(modes))
             assert error(back, expected) < case.tolerance, variant
     assert "baseline" in tried
+
+
+@needs_kernels
+def test_passes_of_two_to_sixteen_points_agree_with_numpy():
+    """Extents whose factors take every grouping of twos that a variant knows."""
+    with variants() as choose:
+        for variant in filter(choose, build.VARIANTS):
+            for shape in [(48, 128, 32), (8, 256, 20)]:
+                of = slabs(shape, "zx_y", 1)
+                values = np.random.default_rng(0).standard_normal((1, *shape))
+                expected = modes_of(of.layout, values)
+                modes = jax.jit(of.forward)(values)
+                assert error(modes, expected) < 1e-13, (variant, shape)
+                back = jax.jit(lambda m, of=of: of.forward(of.inverse(m)))(modes)
+                assert error(back, expected) < 1e-13, (variant, shape)
 
 
 @needs_kernels

@@ -55,7 +55,7 @@ template <class T, int R> struct Butterfly {
 #pragma GCC unroll 8
     for (int k = 1; k <= H; ++k) {
       Complex<T> even = first, odd = {first.re * T(0), first.im * T(0)};
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int j = 1; j <= H; ++j) {
         const T *root = roots + 2 * ((j * k) % R);
         even.re += root[0] * sum[j - 1].re;
@@ -101,6 +101,31 @@ template <class T> struct Butterfly<T, 8> {
   }
 };
 
+// 4 x 4 points: the factors between are exp(-2 pi i j k / 16).
+template <class T> struct Butterfly<T, 16> {
+  static inline void apply(Complex<T> *a, const T *) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) four(a[i], a[i + 4], a[i + 8], a[i + 12]);
+    const T r = T(0.70710678118654752440), c = T(0.92387953251128675613), d = T(0.38268343236508977173);
+    a[5] = times(a[5], c, -d);
+    a[6] = {(a[6].re + a[6].im) * r, (a[6].im - a[6].re) * r};
+    a[7] = times(a[7], d, -c);
+    a[9] = {(a[9].re + a[9].im) * r, (a[9].im - a[9].re) * r};
+    a[10] = {a[10].im, -a[10].re};
+    a[11] = {(a[11].im - a[11].re) * r, -(a[11].re + a[11].im) * r};
+    a[13] = times(a[13], d, -c);
+    a[14] = {(a[14].im - a[14].re) * r, -(a[14].re + a[14].im) * r};
+    a[15] = times(a[15], -c, d);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) four(a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3]);
+    Complex<T> b[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) b[i] = a[i];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) a[i] = b[4 * (i % 4) + i / 4];
+  }
+};
+
 // The butterflies of one p. TWIDDLED: with the factors exp(-2 pi i p k / n); for p = 0 these factors are 1.
 template <class T, int R, bool TWIDDLED>
 static inline void butterflies(const T *x, T *y, index s, index apart, const T *twiddles, const T *roots) {
@@ -111,13 +136,13 @@ static inline void butterflies(const T *x, T *y, index s, index apart, const T *
       Complex<T> a[R];
       const T *from = x + q * 2 * L::CELL + part * L::WIDTH;
       T *to = y + q * 2 * L::CELL + part * L::WIDTH;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int j = 0; j < R; ++j) {
         const T *cell = from + j * apart * 2 * L::CELL;
         a[j] = {L::load(cell), L::load(cell + L::CELL)};
       }
       Butterfly<T, R>::apply(a, roots);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int k = 0; k < R; ++k) {
         if (TWIDDLED && k) a[k] = times(a[k], twiddles[2 * (k - 1)], twiddles[2 * (k - 1) + 1]);
         T *cell = to + k * s * 2 * L::CELL;
@@ -191,6 +216,7 @@ template <class T> static T *transform(const Fourier<T> &of, const T *x, T *a, T
       case 5: pass<T, 5>(x, a, one); break;
       case 7: pass<T, 7>(x, a, one); break;
       case 8: pass<T, 8>(x, a, one); break;
+      case 16: pass<T, 16>(x, a, one); break;
       default: general_pass<T>(x, a, one);
     }
     x = a;

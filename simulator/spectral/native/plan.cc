@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "dispatch.h"
@@ -14,17 +15,19 @@
 namespace simulator {
 namespace {
 
-// Radices with the product n. Twos are grouped into eights and fours and come last: the last pass has no twiddles.
-std::vector<index> factors(index n) {
+// Radices with the product n. Twos are grouped into few passes and come last: the last pass has no twiddles.
+std::vector<index> factors(index n, index most_twos) {
   index twos = 0;
   while (n % 2 == 0) n /= 2, ++twos;
   std::vector<index> found;
   for (index p = 3; p * p <= n; p += 2)
     while (n % p == 0) n /= p, found.push_back(p);
   if (n > 1) found.push_back(n);
-  if (twos == 1) found.push_back(2), twos = 0;
-  for (; twos % 3; twos -= 2) found.push_back(4);
-  for (; twos; twos -= 3) found.push_back(8);
+  for (index passes = (twos + most_twos - 1) / most_twos; passes; --passes) {
+    const index here = (twos + passes - 1) / passes;
+    found.push_back(index(1) << here);
+    twos -= here;
+  }
   return found;
 }
 
@@ -47,7 +50,7 @@ template <class T> struct Held {
   std::vector<std::vector<T>> tables;
 };
 
-template <class T> std::unique_ptr<Held<T>> made(index n) {
+template <class T> std::unique_ptr<Held<T>> made(index n, index most_twos) {
   auto held = std::make_unique<Held<T>>();
   auto table = [&](index count, auto place) {
     std::vector<T> values(2 * count);
@@ -63,7 +66,7 @@ template <class T> std::unique_ptr<Held<T>> made(index n) {
   held->fourier.n = n;
   held->fourier.count = 0;
   index rest = n, done = 1;
-  for (index radix : factors(n)) {
+  for (index radix : factors(n, most_twos)) {
     const index m = rest / radix, length = rest;
     Pass<T> &pass = held->fourier.passes[held->fourier.count++];
     pass = {radix, m, done, nullptr, nullptr};
@@ -78,17 +81,6 @@ template <class T> std::unique_ptr<Held<T>> made(index n) {
 }
 
 }  // namespace
-
-template <class T> const Fourier<T> &fourier(index n) {
-  static std::mutex mutex;
-  static std::map<index, std::unique_ptr<Held<T>>> known;
-  std::lock_guard lock(mutex);
-  auto &held = known[n];
-  if (!held) held = made<T>(n);
-  return held->fourier;
-}
-template const Fourier<double> &fourier(index);
-template const Fourier<float> &fourier(index);
 
 // Bytes of the tiles of a plane between its two transforms.
 template <class T> static index plane_bytes(const Geometry &g) {
@@ -127,15 +119,16 @@ struct Variant {
   RunDrift drift_double, drift_single;
   RunAdvance advance_double, advance_single;
   bool usable;
+  index most_twos;  // of a pass: 16 points fill the 32 registers of AVX-512, 8 points other registers
 };
 
-#define SIMULATOR_FUNCTIONS(NAME, USABLE)                                                             \
+#define SIMULATOR_FUNCTIONS(NAME, USABLE, TWOS)                                                       \
   Variant {                                                                                           \
     #NAME, NAME::run_double, NAME::run_single, NAME::evaluate_double, NAME::evaluate_single,          \
         NAME::gather_double, NAME::gather_single,                                                     \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
         NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift_double,                 \
-        NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE                        \
+        NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE, TWOS                  \
   }
 
 std::vector<Variant> variants() {
@@ -145,10 +138,10 @@ std::vector<Variant> variants() {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  found.push_back(SIMULATOR_FUNCTIONS(avx512, avx512));
-  found.push_back(SIMULATOR_FUNCTIONS(avx2, avx2));
+  found.push_back(SIMULATOR_FUNCTIONS(avx512, avx512, 4));
+  found.push_back(SIMULATOR_FUNCTIONS(avx2, avx2, 3));
 #endif
-  found.push_back(SIMULATOR_FUNCTIONS(baseline, true));
+  found.push_back(SIMULATOR_FUNCTIONS(baseline, true, 3));
   return found;
 }
 
@@ -162,6 +155,17 @@ const Variant *best() {
 const Variant *chosen = best();
 
 }  // namespace
+
+template <class T> const Fourier<T> &fourier(index n) {
+  static std::mutex mutex;
+  static std::map<std::pair<index, index>, std::unique_ptr<Held<T>>> known;
+  std::lock_guard lock(mutex);
+  auto &held = known[{n, chosen->most_twos}];
+  if (!held) held = made<T>(n, chosen->most_twos);
+  return held->fourier;
+}
+template const Fourier<double> &fourier(index);
+template const Fourier<float> &fourier(index);
 
 template <> Run runner<double>() { return chosen->run_double; }
 template <> Run runner<float>() { return chosen->run_single; }

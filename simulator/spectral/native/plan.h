@@ -13,6 +13,8 @@ constexpr int CELL_BYTES = 64;
 // The points that a pass combines lie far apart, and in many grids at the same place of the first-level cache, whose
 // addresses repeat after WAY bytes. Tiles begin SHIFT bytes apart there, so that what a pass reads and writes has room.
 constexpr int WAY = 4096, SHIFT = 1024;
+// Bytes of a stage's source and target from which on its planes lie in memory rather than in a cache.
+constexpr index CACHED = 8 << 20;
 constexpr int MOST_PASSES = 64;
 // Particles whose weights are computed side by side.
 constexpr int BATCH = 32;

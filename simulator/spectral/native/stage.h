@@ -94,6 +94,7 @@ template <class T> class Runner {
   Lines<T> from, to;
   Lines<T> next, written;  // to be prefetched
   bool reads_next, writes;
+  const bool streams;  // whether the planes come from memory
 
  public:
   T *tiles[4];
@@ -112,7 +113,9 @@ template <class T> class Runner {
         line_out(across_out ? (two ? g.first : g.second) : (two ? g.second : g.first)),
         source_lines(across_in ? lanes_in : rows_in), target_lines(line_out == g.first ? rows_out : lanes_out),
         source_bytes(g.source.extents[2] * bytes_of(g.source)), target_bytes(g.target.extents[2] * bytes_of(g.target)),
-        from{}, to{}, next{}, written{}, reads_next(false), writes(false) {
+        from{}, to{}, next{}, written{}, reads_next(false), writes(false),
+        streams(!two && g.source.complex_values && g.target.complex_values && g.planes > 1 &&
+                of.components * (bytes_of_all(g.source, source) + bytes_of_all(g.target, target)) > simulator::CACHED) {
     const index longest = g.first_points > g.second_points ? g.first_points : g.second_points;
     char *at = of.scratch;
     for (int i = 0; i < 4; ++i) {
@@ -180,8 +183,12 @@ template <class T> class Runner {
   void lines(index piece, index end) {
     const index tiles = tile_count<T>(lanes_in), each = g.real ? 2 : 1, last = simulator::pieces<T>(g);
     index part = piece;
+    if (streams) {
+      read_in_order(from, source_lines, source_bytes);
+      read_in_order(to, target_lines, target_bytes);
+    }
     for_tiles(lanes_in, g.real, piece * each, end == last ? tiles : end * each, [&](index lane, index other, index lanes) {
-      prefetch(part++, (tiles + each - 1) / each);
+      if (!streams) prefetch(part++, (tiles + each - 1) / each);
       gather(lane, other, lanes);
       scatter(lane, other, lanes, transformed_first(), g.first_points, g.first_modes, g.real);
     });
@@ -312,6 +319,9 @@ template <class T> class Runner {
 
  private:
   static index bytes_of(const Side &side) { return index(sizeof(T)) * (side.complex_values ? 2 : 1); }
+  static index bytes_of_all(const Side &side, const Arranged<T> &at) {
+    return side.messages * at.component * index(sizeof(T));
+  }
   static Rows all(index count) { return {count, count, 0, count}; }
   static Rows modes(index count, index points) { return {count, (count + 1) / 2, points - count, points}; }
   Rows rows_of_result(index rows) const { return g.to_points ? all(rows) : modes(g.first_modes, g.first_points); }
