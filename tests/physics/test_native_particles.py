@@ -17,7 +17,7 @@ from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, in_cell_order
 from simulator.simulation.advance import Until
-from simulator.spectral import Local, make_transform, native
+from simulator.spectral import Grid, Local, make_transform, native
 from simulator.spectral.native import build
 
 pytestmark = pytest.mark.skipif(
@@ -128,6 +128,29 @@ def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
     for mine, theirs, part in zip(*found.values(), (..., inside, inside), strict=True):
         mine, theirs = (a[..., part] if part is not ... else a for a in (mine, theirs))
         assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("scheme", ["cic", "tsc", "pcs"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_masses_of_neighbours_in_the_buffer_are_those_of_xla(scheme, dtype):
+    """Lines of particles in the order of their cells, some far from the others and some lost, are
+    summed up in vectors along z; a cell has some 30 terms of up to 1."""
+    grid = Grid((5, 6, 24), (5.0, 6.0, 24.0))
+    rng = np.random.default_rng(3)
+    where = rng.random((3, 4000)) * np.array(grid.box)[:, None]
+    where = where[:, np.lexsort(np.floor(where)[::-1])]
+    where[:, ::50] = rng.random((3, 80)) * np.array(grid.box)[:, None]
+    where[:, 77] = np.nan
+    mass = rng.random(4000)
+    mass[77] = 0
+    mine, theirs = (
+        Assignment(make_transform(grid, jax.devices()[:1], dtype, kernels=kernels), scheme).deposit(
+            jnp.nan_to_num(where) if kernels == "xla" else jnp.asarray(where), jnp.asarray(mass)
+        )
+        for kernels in ("native", "xla")
+    )
+    assert mine.sum() == pytest.approx(mass.sum(), rel=1e-5)
+    assert_allclose(mine, theirs, rtol=0, atol=100 * np.finfo(dtype).eps)
 
 
 def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():

@@ -101,7 +101,7 @@ def test_scratch_memory_grows_with_the_threads() -> None:
     assert two - one < 3 * plane
 
 
-CELLS = (16, 20, 12)
+CELLS = (16, 20, 18)  # Lines longer than a vector.
 PARTICLES = 9_000  # More than the entries of three parts of the work.
 
 

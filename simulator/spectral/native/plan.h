@@ -145,7 +145,7 @@ struct Span {
 };
 
 // Masses of particles on the points of a block; nothing of a particle for which the block lacks a point. Each call fills
-// the points between `least` and `most` along the first two axes. Every point is a sum in the order of the particles.
+// the points between `least` and `most` along the first two axes. The order of the sums follows from the particles alone.
 struct Deposit : Places {
   index least[2], most[2];
   const Span *spans;          // of each BATCH particles, or null if a call fills the whole block
