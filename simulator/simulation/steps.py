@@ -231,17 +231,18 @@ def joined_steps(
     def round_(begun: _Round) -> _Round:
         contents = outputs.contents(model, begun.state)
         forces = model.forces(contents, begun.state.time)
-        contents, rate = model.kicked(contents, forces, begun.state.time, begun.half)
+        contents, rate = model.paced(contents, forces, begun.state.time, begun.half)
         # A loop begins with complete steps, whose rate is that of a checkpoint.
         rate = jnp.where(begun.half > 0, rate, cast(Number, begun.state.memory.rate))
-        begin = with_contents(begun.state, contents, rate)
+        begin = begun.state
         due = unfinished(begin)
         end = choose(begin, rate)
         length = jnp.where(due & jnp.isfinite(end.dt), end.dt, 0)
         stages = integrator.stages(model.background, begin.time, length)
-        old, contents = model.leapt(contents, forces, begin.time, stages.kicks[0], stages.drifts[1])
-        begin = replace(begin, particles={name: old[name] for name in begin.particles})
+        kicks = begun.half, stages.kicks[0]
+        old, contents = model.leapt(contents, forces, begin.time, kicks, stages.drifts[1])
         new = end.of(with_contents(begin, contents, rate))
+        begin = with_contents(begin, old, rate)
         new = at_failure(begin, _if_due(due, begin, with_room(model, begin, new)))
         moved = new.step > begin.step
         return _Round(new, jnp.where(moved, stages.kicks[1], 0), moved)

@@ -476,7 +476,7 @@ template <class T> static void kick(const Kick &k) {
         kicked[i] = v[i] + k.length * double(by[i]);
         total[i] += __builtin_fabs(kicked[i]) / k.spacing[a];
       }
-      put(k.kicked + at, kicked, number, past);
+      if (k.kicked) put(k.kicked + at, kicked, number, past);
     }
     for (index i = 0; i < SOME; i += Of::WIDTH) {
       const typename Of::vec found = Of::load(total + i);
@@ -490,8 +490,21 @@ template <class T> static void kick(const Kick &k) {
     fastest = most[lane] > fastest ? most[lane] : fastest;
     strange |= lost[lane] != 0;
   }
-  for (int a = 0; a < 3; ++a) clear_rest(k, k.kicked + a * k.entries);
+  for (int a = 0; k.kicked && a < 3; ++a) clear_rest(k, k.kicked + a * k.entries);
   *k.fastest = strange ? __builtin_nan("") : fastest;
+}
+
+// Positions after a drift of some particles: nearly all are still in the box.
+static inline void move(double *x, const double *v, index number, double length, double box) {
+  int outside = 0;
+  for (index i = 0; i < number; ++i) {
+    x[i] += length * v[i];
+    outside |= int(!(x[i] >= 0)) | int(!(x[i] < box));
+  }
+  for (index i = 0; outside && i < number; ++i) {
+    const double inside = x[i] - box * __builtin_floor(x[i] / box);
+    x[i] = x[i] >= 0 && x[i] < box ? x[i] : inside >= box ? 0 : inside;
+  }
 }
 
 template <class T> static void drift(const Drift &d) {
@@ -500,26 +513,24 @@ template <class T> static void drift(const Drift &d) {
   double kicked[SOME];
   for (int a = 0; a < 3; ++a) {
     const index row = a * d.entries;
-    const double box = d.box[a];
     for (index begin = d.begin; begin < end; begin += SOME) {
       const index number = end - begin < SOME ? end - begin : SOME, at = row + begin;
-      double *x = d.position + at;
       const double *v = d.velocity + at;
-      if (d.saved) put(d.saved + at, x, number, past);
+      if (d.saved) put(d.saved + at, d.position + at, number, past);
       if (d.pull) {
         const T *by = static_cast<const T *>(d.pull) + at;
-        for (index i = 0; i < number; ++i) kicked[i] = v[i] + d.kick * double(by[i]);
-        put(d.kicked + at, d.kick != 0 ? kicked : v, number, past);
-        if (d.kick != 0) v = kicked;
+        std::memcpy(kicked, v, 8 * number);
+        v = kicked;
+        for (index i = 0; d.kicks[0] != 0 && i < number; ++i) kicked[i] += d.kicks[0] * double(by[i]);
+        if (d.slower) put(d.slower + at, kicked, number, past);
+        for (index i = 0; d.kicks[1] != 0 && i < number; ++i) kicked[i] += d.kicks[1] * double(by[i]);
+        std::memcpy(d.kicked + at, kicked, 8 * number);
       }
-      if (d.length == 0) continue;
-      for (index i = 0; i < number; ++i) {
-        const double moved = x[i] + d.length * v[i], inside = moved - box * __builtin_floor(moved / box);
-        x[i] = inside >= box ? 0 : inside;
-      }
+      if (d.length != 0) move(d.position + at, v, number, d.length, d.box[a]);
     }
     clear_rest(d, d.position + row);
     if (d.saved) clear_rest(d, d.saved + row);
+    if (d.slower) clear_rest(d, d.slower + row);
     if (d.pull) clear_rest(d, d.kicked + row);
   }
 }
