@@ -229,11 +229,11 @@ class ParticleComponent(SelfGravity, Component):
             )
 
         moving = (records["position"], records["mass"], particles.id)[: 3 if shared else 1]
-        lengths = tuple(jnp.asarray(length, jnp.float64) for length in lengths)
+        first, second, drift = (jnp.asarray(length, jnp.float64) for length in lengths)
+        velocity = records["velocity"]
+        arguments = work, velocity, particles.count, (first, second, drift)
         local = partial(leapt, domain.threads, domain.box, shared)
-        arrays = domain.on_devices(
-            local, work, records["velocity"], particles.count, lengths, *moving
-        )
+        arrays = domain.on_devices(local, *arguments, *moving)
         old = of(*arrays[4:]) if shared else None
         return old, settled(of(*arrays[:4]), domain)
 
