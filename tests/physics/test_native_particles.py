@@ -1,6 +1,7 @@
 """The native kernels for particles against XLA's path: interpolation, order in buffers, values kept
 on the grid."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -279,3 +280,21 @@ def test_matter_takes_the_steps_that_xla_takes(devices):
     for record in ("position", "velocity"):
         assert abs(one[record] - begin[record]).max() > 1e-3
         assert_allclose(one[record], other[record], rtol=0, atol=1e-11)
+
+
+def test_the_first_step_brings_matter_into_the_order_of_its_cells():
+    """Particles that begin in no order; the box is a single tile of cells."""
+    run = simulation(MATTER, "fft.kernels=native")
+    begun = run.state.particles["dark"]
+    mixed = np.random.default_rng(4).permutation(begun.id.shape[0])
+    shuffled = jax.tree.map(lambda a: a[..., mixed], (begun.records, begun.id))
+    dark = replace(begun, records=shuffled[0], id=shuffled[1])
+    state = replace(run.state, particles={"dark": dark})
+    ended = run.advance(state, Until(np.float64(9), np.float64(9), np.int64(1)))
+    after = ended.particles["dark"]
+    spacing = np.array(run.system.model.transform.grid.spacing)[:, None]
+    cells = np.floor(np.asarray(after.records["position"]) / spacing)
+    numbers = (cells[0] * 8 + cells[1]) * 8 + cells[2]
+    assert len(np.unique(numbers)) > 100
+    assert (np.diff(numbers) >= 0).all()
+    assert_array_equal(np.sort(after.id), np.arange(len(mixed)))
