@@ -9,8 +9,9 @@ scripts/measured.
 
 Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json
 compares transforms, and peers_*.json steps, with those of other programs; shares_*.json divides
-steps; gpu_*.json are the gpu_day.json of scripts/gpu_day. With --check nothing is written, and the
-exit code is 1 if the page differs from the files.
+steps; particles_*.json times the passes over particles; gpu_*.json are the gpu_day.json of
+scripts/gpu_day. With --check nothing is written, and the exit code is 1 if the page differs from
+the files.
 """
 
 import argparse
@@ -155,6 +156,20 @@ def shares(results: Results) -> list[str]:
     return lines[:-1]
 
 
+def passes(results: Results) -> list[str]:
+    """Nanoseconds of a core for a particle, by pass and order, for each assignment."""
+    lines: list[str] = []
+    for r in results:
+        kinds = list(dict.fromkeys(row["assignment"] for row in r["rows"]))
+        by_order: dict[tuple[str, str], list[str]] = {}
+        for row in r["rows"]:
+            for name, seconds in row["seconds"].items():
+                by_order.setdefault((name, row["order"]), []).append(f"{1e9 * seconds:.0f} ns")
+        rows = [[f"{name}, {order}", *times] for (name, order), times in by_order.items()]
+        lines += section(r, ("a particle, one core, single", *kinds), rows)
+    return lines[:-1]
+
+
 def gpus(results: Results) -> list[str]:
     """The steps of a day on a GPU, and the kernels that take most of a step."""
     lines: list[str] = []
@@ -198,6 +213,7 @@ PARTS: Mapping[str, Callable[[Results], list[str]]] = {
     "others": transforms,
     "peers": peers,
     "shares": shares,
+    "particles": passes,
     "gpu": gpus,
 }
 

@@ -21,6 +21,7 @@ from simulator.physics.models.composite import Composite
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Balance, residual
 from simulator.physics.models.split_equation import populations_of
+from simulator.physics.particles.migration import in_cell_order
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Integrator, Multistep, Past
 from simulator.physics.stepping.splitting import KickDriftKick, Splitting
@@ -28,6 +29,9 @@ from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, Truth, Whole
 from simulator.spectral.collectives import after
 from simulator.spectral.operators import squared
+
+SORT_EVERY = 32
+"""Steps after which matter's particles are sorted. In between most move by a few cells at most."""
 
 
 class StepEnd(NamedTuple):
@@ -231,23 +235,34 @@ def joined_steps(
     def round_(begun: _Round) -> _Round:
         contents = outputs.contents(model, begun.state)
         forces = model.forces(contents, begun.state.time)
-        contents, rate = model.kicked(contents, forces, begun.state.time, begun.half)
+        contents, rate = model.paced(contents, forces, begun.state.time, begun.half)
         # A loop begins with complete steps, whose rate is that of a checkpoint.
         rate = jnp.where(begun.half > 0, rate, cast(Number, begun.state.memory.rate))
-        begin = with_contents(begun.state, contents, rate)
+        begin = begun.state
         due = unfinished(begin)
         end = choose(begin, rate)
         length = jnp.where(due & jnp.isfinite(end.dt), end.dt, 0)
         stages = integrator.stages(model.background, begin.time, length)
-        old, contents = model.leapt(contents, forces, begin.time, stages.kicks[0], stages.drifts[1])
-        begin = replace(begin, particles={name: old[name] for name in begin.particles})
+        kicks = begun.half, stages.kicks[0]
+        old, contents = model.leapt(contents, forces, begin.time, kicks, stages.drifts[1])
         new = end.of(with_contents(begin, contents, rate))
+        begin = with_contents(begin, old, rate)
         new = at_failure(begin, _if_due(due, begin, with_room(model, begin, new)))
         moved = new.step > begin.step
+        new = sorted_by_cell(model, new, moved & (begin.step % SORT_EVERY == 0))
         return _Round(new, jnp.where(moved, stages.kicks[1], 0), moved)
 
     begun = _Round(state, jnp.zeros((), jnp.float64), unfinished(state))
     return lax.while_loop(lambda begun: begun.due, round_, begun).state
+
+
+def sorted_by_cell(model: Composite, state: State, due: Truth) -> State:
+    """The state, if `due` with the particles in the order in which their masses lie on the grid."""
+    particles = {
+        name: in_cell_order(particles, model.populations[name].domain, due, "xyz")
+        for name, particles in state.particles.items()
+    }
+    return replace(state, particles=particles)
 
 
 def _if_due(due: Truth, begin: State, new: State) -> State:

@@ -1,6 +1,7 @@
 """The native kernels for particles against XLA's path: interpolation, order in buffers, values kept
 on the grid."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -17,7 +18,7 @@ from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, in_cell_order
 from simulator.simulation.advance import Until
-from simulator.spectral import Local, make_transform, native
+from simulator.spectral import Grid, Local, make_transform, native
 from simulator.spectral.native import build
 
 pytestmark = pytest.mark.skipif(
@@ -128,6 +129,29 @@ def test_masses_on_the_grid_are_those_of_xla(layout, scheme, dtype, whole):
     for mine, theirs, part in zip(*found.values(), (..., inside, inside), strict=True):
         mine, theirs = (a[..., part] if part is not ... else a for a in (mine, theirs))
         assert_allclose(mine, theirs, rtol=0, atol=500 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("scheme", ["cic", "tsc", "pcs"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_masses_of_neighbours_in_the_buffer_are_those_of_xla(scheme, dtype):
+    """Lines of particles in the order of their cells, some far from the others and some lost, are
+    summed up in vectors along z; a cell has some 30 terms of up to 1."""
+    grid = Grid((5, 6, 24), (5.0, 6.0, 24.0))
+    rng = np.random.default_rng(3)
+    where = rng.random((3, 4000)) * np.array(grid.box)[:, None]
+    where = where[:, np.lexsort(np.floor(where)[::-1])]
+    where[:, ::50] = rng.random((3, 80)) * np.array(grid.box)[:, None]
+    where[:, 77] = np.nan
+    mass = rng.random(4000)
+    mass[77] = 0
+    mine, theirs = (
+        Assignment(make_transform(grid, jax.devices()[:1], dtype, kernels=kernels), scheme).deposit(
+            jnp.nan_to_num(where) if kernels == "xla" else jnp.asarray(where), jnp.asarray(mass)
+        )
+        for kernels in ("native", "xla")
+    )
+    assert mine.sum() == pytest.approx(mass.sum(), rel=1e-5)
+    assert_allclose(mine, theirs, rtol=0, atol=100 * np.finfo(dtype).eps)
 
 
 def test_sums_of_whole_numbers_are_as_exact_for_masses_of_any_size():
@@ -256,3 +280,21 @@ def test_matter_takes_the_steps_that_xla_takes(devices):
     for record in ("position", "velocity"):
         assert abs(one[record] - begin[record]).max() > 1e-3
         assert_allclose(one[record], other[record], rtol=0, atol=1e-11)
+
+
+def test_the_first_step_brings_matter_into_the_order_of_its_cells():
+    """Particles that begin in no order; the box is a single tile of cells."""
+    run = simulation(MATTER, "fft.kernels=native")
+    begun = run.state.particles["dark"]
+    mixed = np.random.default_rng(4).permutation(begun.id.shape[0])
+    shuffled = jax.tree.map(lambda a: a[..., mixed], (begun.records, begun.id))
+    dark = replace(begun, records=shuffled[0], id=shuffled[1])
+    state = replace(run.state, particles={"dark": dark})
+    ended = run.advance(state, Until(np.float64(9), np.float64(9), np.int64(1)))
+    after = ended.particles["dark"]
+    spacing = np.array(run.system.model.transform.grid.spacing)[:, None]
+    cells = np.floor(np.asarray(after.records["position"]) / spacing)
+    numbers = (cells[0] * 8 + cells[1]) * 8 + cells[2]
+    assert len(np.unique(numbers)) > 100
+    assert (np.diff(numbers) >= 0).all()
+    assert_array_equal(np.sort(after.id), np.arange(len(mixed)))

@@ -38,7 +38,7 @@ SMALLEST: dict[str, list[str]] = {
     "bench_output": ["--size", "8", "--every", "4", "--rounds", "1"],
     "bench_peers": ["--shapes", "8", "--gradients", "8", "--rounds", "1", "--without", PEERS],
     "bench_plan": ["--shapes", "8", "--devices", "1", "--models", "navier_stokes"],
-    "bench_shares": ["--shape", "8", "--steps", "1", "--only", "mhd"],
+    "bench_shares": ["--shape", "8", "--steps", "1", "--only", "mhd,particles"],
     "bench_tracers": ["--shape", "8", "--count", "100", "--rounds", "1", "--steps", "1"],
     "boson_mass": ["mass.png", "--points", "16"],
     "cosmology_check": ["outputs/cold_dark_matter", "check.png"],

@@ -101,7 +101,7 @@ def test_scratch_memory_grows_with_the_threads() -> None:
     assert two - one < 3 * plane
 
 
-CELLS = (16, 20, 12)
+CELLS = (16, 20, 18)  # Lines longer than a vector.
 PARTICLES = 9_000  # More than the entries of three parts of the work.
 
 
@@ -123,7 +123,7 @@ def kernels_of_particles(threads: int) -> list[jax.Array]:
     )
     results = [position, ids]
     results += kernels.kicked(threads, spacing, pull, velocity, count, tenth)
-    lengths = tenth, tenth
+    lengths = tenth, one, tenth
     results += kernels.leapt(threads, BOX, True, pull, velocity, count, lengths, position, ids)
     results += kernels.leaving(
         threads, position, count, jnp.array([1], jnp.int32), (0, 16, 4), spacing[0], PARTICLES

@@ -217,23 +217,39 @@ class Composite(SplitEquation):
         new = joined({name: moved for name, (moved, _) in kicked.items()})
         return new | accounted, rate
 
+    def paced(
+        self, fields: MatterFields, forces: Matter, time: Number, duration: Number
+    ) -> tuple[Any, Number]:
+        if self.transform.kernels != "native":
+            return fields, self.kicked(fields, forces, time, duration)[1]
+        accounted = self._accounted(fields, forces, time)
+        fields = self._after(fields, accounted) | accounted
+        rates = [
+            part.rate_after(fields[name], forces.works[name], forces.potential, duration)
+            for name, part in self.parts.items()
+        ]
+        return fields, reduce(jnp.maximum, rates)
+
     def leapt(
-        self, fields: MatterFields, forces: Matter, time: Number, kick: Number, drift: Number
+        self,
+        fields: MatterFields,
+        forces: Matter,
+        time: Number,
+        kicks: tuple[Number, Number],
+        drift: Number,
     ) -> tuple[Any, Any]:
         if self.transform.kernels != "native":
-            kicked, _ = self.kicked(fields, forces, time, kick)
-            return kicked, self.drift(kicked, drift)
-
-        accounted = self._accounted(fields, forces, time)
-        fields = self._after(fields, accounted)
+            old, _ = self.kicked(fields, forces, time, kicks[0])
+            kicked, _ = self.kicked(old, forces, time, kicks[1])
+            return old, self.drift(kicked, drift)
 
         def act(name: str, matter: MatterFields) -> tuple[Any, ParticleSet]:
-            return self.parts[name].leap(matter[PARTICLES], forces.works[name], kick, drift)
+            return self.parts[name].leap(matter[PARTICLES], forces.works[name], (*kicks, drift))
 
         pairs = self._in_turn(fields, act, lambda pair: pair[1].records["velocity"])
         old = {name: before for name, (before, _) in pairs.items()}
         new = {name: after for name, (_, after) in pairs.items()}
-        return old, new | accounted
+        return old | _beside(fields), new | _beside(fields)
 
     def _accounted(self, fields: MatterFields, forces: Matter, time: Number) -> dict[str, Any]:
         """The entry `EXPECTED` of the fields, if there is one, after a kick."""

@@ -37,7 +37,7 @@ from simulator.spectral.arrays import (
     PhysicalScalar,
     SpectralScalar,
 )
-from simulator.spectral.native.particles import drifted, kicked, leapt
+from simulator.spectral.native.particles import drifted, fastest_after, kicked, leapt
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85
@@ -189,6 +189,15 @@ class ParticleComponent(SelfGravity, Component):
         rate = crossing_rate(new, spacing) if fastest is None else fastest.max()
         return {PARTICLES: new}, jax.lax.stop_gradient(rate + potential.fall)
 
+    def rate_after(
+        self, particles: ParticleSet, work: jax.Array, potential: Potential, duration: Number
+    ) -> Number:
+        """The rate of a `kick`, in native code, which leaves the velocities as they are."""
+        local = partial(fastest_after, self.domain.threads, self.transform.grid.spacing)
+        velocity = particles.records["velocity"]
+        fastest = self.domain.on_devices(local, work, velocity, particles.count, duration)
+        return fastest.max() + potential.fall
+
     def drift(self, fields: MatterFields, duration: Number) -> Any:
         particles = fields[PARTICLES]
         position = particles.records["position"]
@@ -202,14 +211,14 @@ class ParticleComponent(SelfGravity, Component):
         return {PARTICLES: settled(particles.with_records({"position": position}), self.domain)}
 
     def leap(
-        self, particles: ParticleSet, work: jax.Array, kick: Number, drift: Number
+        self, particles: ParticleSet, work: jax.Array, lengths: tuple[Number, Number, Number]
     ) -> tuple[Any, ParticleSet]:
-        """The particles after a kick and a drift in native code, and before them those to go back
-        to, if a device may lack the room for its particles; lengths (time) of 0 change no bit."""
+        """The particles after two kicks and a drift in native code, and before them those between
+        the kicks, to go back to if a device may lack the room for its particles; lengths (time) of
+        0 change no bit."""
         domain = self.domain
         records = particles.records
         shared = bool(domain.cuts)
-        velocity = records["velocity"]
 
         def of(velocity: jax.Array, position: jax.Array, *others: jax.Array) -> ParticleSet:
             mass, ids = others or (records["mass"], particles.id)
@@ -220,16 +229,13 @@ class ParticleComponent(SelfGravity, Component):
             )
 
         moving = (records["position"], records["mass"], particles.id)[: 3 if shared else 1]
-        arguments = (
-            work,
-            velocity,
-            particles.count,
-            (jnp.asarray(kick, jnp.float64), jnp.asarray(drift, jnp.float64)),
-        )
+        first, second, drift = (jnp.asarray(length, jnp.float64) for length in lengths)
+        velocity = records["velocity"]
+        arguments = work, velocity, particles.count, (first, second, drift)
         local = partial(leapt, domain.threads, domain.box, shared)
-        kicked, *arrays = domain.on_devices(local, *arguments, *moving)
-        old = of(velocity, *arrays[3:]) if shared else None
-        return old, settled(of(kicked, *arrays[:3]), domain)
+        arrays = domain.on_devices(local, *arguments, *moving)
+        old = of(*arrays[4:]) if shared else None
+        return old, settled(of(*arrays[:4]), domain)
 
     def settled(self, particles: ParticleSet, position: ParticleVectors) -> ParticleSet:
         """The particles at other positions, which may lie outside of the box, each on the device

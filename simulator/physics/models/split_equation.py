@@ -58,8 +58,9 @@ class SplitEquation(Equation):
     joins_kicks = False
     """Whether the kick that ends a step and the kick that begins the next share one evaluation of
     V. Such an equation defines `forces(fields, time)`, `kicked(fields, forces, time, duration)`
-    with the result of `kick`, and `leapt(fields, forces, time, kick, drift)`: the fields to go back
-    to, and those after a kick and a drift. Those of no duration change no bit."""
+    with the result of `kick`, `paced` with its rate alone and the fields as `leapt` takes them, and
+    `leapt(fields, forces, time, kicks, drift)`: the fields after the first of two kicks, to go back
+    to, and those after both and a drift. Those of no duration change no bit."""
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:

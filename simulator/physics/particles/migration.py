@@ -225,16 +225,18 @@ def _unpacked(packed: jax.Array, like: ParticleSet) -> dict[str, jax.Array]:
 ORDER = "yzx"  # Axis order of cells. Native code reads the values of a velocity along the axis that runs fastest.
 
 
-def in_cell_order(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
-    """If `due`, the particles of every device in the order of the cells of the grid: neighbours in
-    space are then neighbours in memory, so that interpolation finds the grid's values in cache.
-    Only native code needs this order; no result depends on the order."""
+def in_cell_order(
+    particles: ParticleSet, domain: Domain, due: jax.Array, order: str = ORDER
+) -> ParticleSet:
+    """If `due`, the particles of every device in the `order` of the cells of the grid: neighbours
+    in space are then neighbours in memory, so that interpolation finds the grid's values in cache.
+    Only native code needs this order; no result depends on the order but by round-off."""
     if not domain.native:
         return particles
     grid = domain.physical.grid
     names = [name for name in particles.records if name != "position"]
 
-    local = partial(native_kernels.sorted_by_cell, domain.threads, ORDER, grid.shape, grid.spacing)
+    local = partial(native_kernels.sorted_by_cell, domain.threads, order, grid.shape, grid.spacing)
     arrays = (
         particles.records["position"],
         particles.id,

@@ -345,18 +345,20 @@ ffi::Error deposit(ffi::ThreadPool pool, int64_t threads, ffi::Buffer<ffi::F64> 
 // The larger number; not a number if one of them is not.
 double larger(double a, double b) { return a != a || b <= a ? a : b; }
 
+// `kicked`: as many velocities, or none.
 ffi::Error kick(ffi::ThreadPool pool, int64_t threads, ffi::AnyBuffer pull, ffi::Buffer<ffi::F64> velocity,
                 ffi::Buffer<ffi::S32> count, ffi::Buffer<ffi::F64> length, ffi::Result<ffi::Buffer<ffi::F64>> kicked,
                 ffi::Result<ffi::Buffer<ffi::F64>> fastest, ffi::Span<const double> spacing) {
   const index numbers = velocity.element_count();
-  if (index(pull.element_count()) != numbers || index(kicked->element_count()) != numbers || numbers % 3 ||
+  const index wanted = kicked->element_count();
+  if (index(pull.element_count()) != numbers || (wanted && wanted != numbers) || numbers % 3 ||
       count.element_count() != 1 || length.element_count() != 1 || fastest->element_count() != 1 || spacing.size() != 3)
     return wrong("a kick of arrays of other shapes");
   simulator::Kick k;
   k.entries = numbers / 3, k.count = *count.typed_data(), k.length = *length.typed_data();
   if (k.count < 0 || k.count > k.entries) return wrong("a kick of more particles than entries");
   std::copy(spacing.begin(), spacing.end(), k.spacing);
-  k.pull = pull.untyped_data(), k.velocity = velocity.typed_data(), k.kicked = kicked->typed_data();
+  k.pull = pull.untyped_data(), k.velocity = velocity.typed_data(), k.kicked = wanted ? kicked->typed_data() : nullptr;
   if (pull.element_type() != ffi::F64 && pull.element_type() != ffi::F32) return wrong("a kick by other numbers");
   const auto run = holds_double(pull) ? simulator::kicker<double>() : simulator::kicker<float>();
   std::vector<double> most(threads, 0.0);
@@ -370,22 +372,22 @@ ffi::Error kick(ffi::ThreadPool pool, int64_t threads, ffi::AnyBuffer pull, ffi:
   return ffi::Error::Success();
 }
 
-// Operands: pull (3, entries), or nothing of no entries; velocity; number of particles; lengths of kick and drift;
-// position; others. Results: velocity; position and others, in the same memory; and with `saves` a copy of these as they
-// were.
+// Operands: pull (3, entries), or nothing of no entries; velocity; number of particles; lengths of both kicks and of the
+// drift; position; others. Results: velocity, if there is a pull; position and others, in the same memory; and with
+// `saves` the velocity between the kicks, and a copy of position and others as they were.
 ffi::Error drift(ffi::ThreadPool pool, int64_t threads, ffi::RemainingArgs given, ffi::RemainingRets made,
                  ffi::Span<const double> box, int64_t saves) {
   constexpr size_t FIRST = 4;
   if (given.size() <= FIRST || box.size() != 3) return wrong("a wrong number of arrays of particles to move");
   const size_t moving = given.size() - FIRST;
-  if (made.size() != 1 + moving * (saves ? 2 : 1)) return wrong("a wrong number of arrays of moved particles");
+  if (made.size() != (1 + moving) * (saves ? 2 : 1)) return wrong("a wrong number of arrays of moved particles");
   const ffi::AnyBuffer pull = *given.get<ffi::AnyBuffer>(0), velocity = *given.get<ffi::AnyBuffer>(1);
   const ffi::AnyBuffer count = *given.get<ffi::AnyBuffer>(2), lengths = *given.get<ffi::AnyBuffer>(3);
   ffi::AnyBuffer kicked = **made.get<ffi::AnyBuffer>(0), position = **made.get<ffi::AnyBuffer>(1);
   const index numbers = position.element_count();
   if (numbers % 3 || index(velocity.element_count()) != numbers || kicked.element_count() != pull.element_count() ||
       (pull.element_count() && index(pull.element_count()) != numbers) || count.element_count() != 1 ||
-      lengths.element_count() != 2)
+      lengths.element_count() != 3)
     return wrong("a drift of arrays of other shapes");
   for (const ffi::AnyBuffer &array : {position, velocity, lengths, kicked})
     if (array.element_type() != ffi::F64) return wrong("a drift of other numbers");
@@ -393,16 +395,21 @@ ffi::Error drift(ffi::ThreadPool pool, int64_t threads, ffi::RemainingArgs given
   d.entries = numbers / 3, d.count = *count.typed_data<int32_t>();
   if (d.count < 0 || d.count > d.entries) return wrong("a drift of more particles than entries");
   std::copy(box.begin(), box.end(), d.box);
-  d.pull = pull.element_count() ? pull.untyped_data() : nullptr, d.saved = nullptr;
+  d.pull = pull.element_count() ? pull.untyped_data() : nullptr, d.saved = d.slower = nullptr;
   d.velocity = velocity.typed_data<double>(), d.position = position.typed_data<double>();
-  d.kick = lengths.typed_data<double>()[0], d.length = lengths.typed_data<double>()[1];
+  std::copy_n(lengths.typed_data<double>(), 2, d.kicks), d.length = lengths.typed_data<double>()[2];
   d.kicked = kicked.typed_data<double>();
+  if (saves && d.pull) {
+    ffi::AnyBuffer slower = **made.get<ffi::AnyBuffer>(1 + moving);
+    if (slower.size_bytes() != kicked.size_bytes()) return wrong("a velocity to keep of another kind");
+    d.slower = slower.typed_data<double>();
+  }
   for (size_t i = 0; i < moving; ++i) {
     const ffi::AnyBuffer array = *given.get<ffi::AnyBuffer>(FIRST + i);
     ffi::AnyBuffer same = **made.get<ffi::AnyBuffer>(1 + i);
     if (same.untyped_data() != array.untyped_data()) return wrong("an array that does not change in place");
     if (!saves) continue;
-    ffi::AnyBuffer copy = **made.get<ffi::AnyBuffer>(1 + moving + i);
+    ffi::AnyBuffer copy = **made.get<ffi::AnyBuffer>(2 + moving + i);
     if (copy.size_bytes() != array.size_bytes()) return wrong("an array to keep of another kind");
     if (i)
       copy_array(pool, threads, copy, array, simulator::copy_aside);

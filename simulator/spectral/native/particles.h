@@ -10,6 +10,9 @@
 
 #include <cstdint>
 #include <cstring>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 #include "lanes.h"
 #include "order.h"
@@ -54,16 +57,30 @@ template <class T> static void weave(const Weave &w) {
 
 // ---- sums over points --------------------------------------------------------------------------------------------------
 
-// N numbers in vectors of at most 32 bytes; the last vector may overlap the one before it.
+// N numbers in one vector of the processor's size that leaves no half empty, if loads can leave out numbers; else in vectors
+// of at most 32 bytes, the last one perhaps overlapping the one before it.
 template <class T, int N> struct Run {
+  static constexpr int BYTES = N * int(sizeof(T));
+#if defined(__AVX512F__)
+  static constexpr bool PARTIAL = BYTES > 32 && BYTES < 64;
+#else
+  static constexpr bool PARTIAL = false;
+#endif
   static constexpr int most(int width) { return width <= N && width * int(sizeof(T)) <= 32 ? most(2 * width) : width / 2; }
-  static constexpr int WIDTH = most(1), VECTORS = (N + WIDTH - 1) / WIDTH;
+  static constexpr int WIDTH = PARTIAL ? VECTOR_BYTES / int(sizeof(T)) : most(1), VECTORS = (N + WIDTH - 1) / WIDTH;
+  static constexpr int ROOM = PARTIAL ? WIDTH : N;
   typedef T vec __attribute__((vector_size(WIDTH * sizeof(T))));
   typedef T unaligned __attribute__((vector_size(WIDTH * sizeof(T)), aligned(sizeof(T)), may_alias));
   vec parts[VECTORS];
 
-  static constexpr int at(int i) { return (i + 1) * WIDTH <= N ? i * WIDTH : N - WIDTH; }
-  static inline vec load(const T *from, int i) { return *reinterpret_cast<const unaligned *>(from + at(i)); }
+  static constexpr int at(int i) { return PARTIAL || (i + 1) * WIDTH <= N ? i * WIDTH : N - WIDTH; }
+  static inline vec load(const T *from, int i) {
+#if defined(__AVX512F__)
+    if constexpr (PARTIAL && sizeof(T) == 4) return vec(_mm512_maskz_loadu_ps((1 << N) - 1, from));
+    if constexpr (PARTIAL && sizeof(T) == 8) return vec(_mm512_maskz_loadu_pd((1 << N) - 1, from));
+#endif
+    return *reinterpret_cast<const unaligned *>(from + at(i));
+  }
   inline void store(T *to) const {
 #pragma GCC unroll 4
     for (int i = 0; i < VECTORS; ++i) *reinterpret_cast<unaligned *>(to + at(i)) = parts[i];
@@ -81,21 +98,25 @@ template <class T, int POINTS> struct Axis {
   void find(const double *x, double spacing, index start, index extent, index period, bool sloped) {
     constexpr int BELOW = POINTS == 2 ? 0 : 1, FAR = 1000000000;
     const int shift = int(start) + BELOW, around = int(period), last = around ? around - 1 : int(extent) - POINTS;
+    alignas(64) T after[BATCH];
     for (int i = 0; i < BATCH; ++i) {
       const double scaled = x[i] / spacing, below = __builtin_floor(POINTS == 3 ? scaled + 0.5 : scaled);
-      const double s = scaled - below, r = 1 - s;
-      if (POINTS == 2) {
-        weight[0][i] = T(r), weight[1][i] = T(s);
-      } else if (POINTS == 3) {
-        const double a = 0.5 - s, b = 0.5 + s;
-        weight[0][i] = T(0.5 * a * a), weight[1][i] = T(0.75 - s * s), weight[POINTS - 1][i] = T(0.5 * b * b);
-      } else {
-        constexpr double sixth = 1.0 / 6;
-        weight[0][i] = T(r * r * r * sixth), weight[1][i] = T((4 + s * s * (3 * s - 6)) * sixth);
-        weight[POINTS - 2][i] = T((4 + r * r * (3 * r - 6)) * sixth), weight[POINTS - 1][i] = T(s * s * s * sixth);
-      }
+      after[i] = T(scaled - below);
       // Beyond FAR, or not a number: the comparison is false.
       first[i] = int(__builtin_fabs(below) < FAR ? below : -2.0 * FAR) - shift;
+    }
+    for (int i = 0; i < BATCH; ++i) {
+      const T s = after[i], r = 1 - s, half = T(0.5);
+      if (POINTS == 2) {
+        weight[0][i] = r, weight[1][i] = s;
+      } else if (POINTS == 3) {
+        const T a = half - s, b = half + s;
+        weight[0][i] = half * a * a, weight[1][i] = T(0.75) - s * s, weight[POINTS - 1][i] = half * b * b;
+      } else {
+        constexpr T sixth = T(1.0 / 6);
+        weight[0][i] = r * r * r * sixth, weight[1][i] = (4 + s * s * (3 * s - 6)) * sixth;
+        weight[POINTS - 2][i] = (4 + r * r * (3 * r - 6)) * sixth, weight[POINTS - 1][i] = s * s * s * sixth;
+      }
     }
     if (sloped) slope(x, spacing);
     int beyond = 0;
@@ -179,13 +200,24 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
     for (int i = 0; i < batch; ++i) {  // particles that have moved since they were sorted
       const T *from = block + axes[0].first[i] * strides[0] + axes[1].first[i] * strides[1] + axes[2].first[i] * COMPONENTS;
 #pragma GCC unroll 4
-      for (int j = 0; j < POINTS; ++j)
+      for (int j = 0; j < POINTS; j += Of::PARTIAL ? POINTS - 1 : 1)
 #pragma GCC unroll 4
         for (int k = 0; k < POINTS; ++k) __builtin_prefetch(from + j * strides[0] + k * strides[1]);
     }
+    alignas(64) T rows[BATCH][Of::ROOM];
+    const auto along = [&](int i, const T *sums) {
+#pragma GCC unroll 3
+      for (int c = 0; c < COMPONENTS; ++c) {
+        T value = 0;
+#pragma GCC unroll 4
+        for (int k = 0; k < POINTS; ++k) value += axes[2].weight[k][i] * sums[k * COMPONENTS + c];
+        values[c * g.entries + p + i] = value;
+      }
+    };
     for (int i = 0; i < batch; ++i) {
       if (axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) {
-        for (int c = 0; c < COMPONENTS; ++c) values[c * g.entries + p + i] = T(__builtin_nan(""));
+        for (T &sum : rows[i]) sum = T(__builtin_nan(""));
+        if (!Of::PARTIAL) along(i, rows[i]);
         continue;
       }
       index planes[POINTS], lines[POINTS];
@@ -204,16 +236,12 @@ template <class T, int POINTS, int COMPONENTS> static void gather_points(const G
 #pragma GCC unroll 4
         for (int n = 0; n < Of::VECTORS; ++n) total.parts[n] += axes[0].weight[j][i] * plane.parts[n];
       }
-      T sums[POINTS * COMPONENTS];
-      total.store(sums);
-#pragma GCC unroll 3
-      for (int c = 0; c < COMPONENTS; ++c) {
-        T value = 0;
-#pragma GCC unroll 4
-        for (int k = 0; k < POINTS; ++k) value += axes[2].weight[k][i] * sums[k * COMPONENTS + c];
-        values[c * g.entries + p + i] = value;
-      }
+      T own[Of::ROOM];
+      total.store(Of::PARTIAL ? rows[i] : own);
+      if (!Of::PARTIAL) along(i, own);
     }
+    // The numbers of a wide vector are taken from memory, when all are there: faster than from a register.
+    for (int i = 0; Of::PARTIAL && i < batch; ++i) along(i, rows[i]);
   }, g.factors, static_cast<const T *>(g.rate));
 }
 
@@ -264,56 +292,150 @@ static inline bool reaches(const Deposit &d, const simulator::Span &span) {
   return true;
 }
 
-template <class T, int POINTS> static void deposit_points(const Deposit &d) {
-  constexpr int WIDTH = POINTS == 2 ? 2 : 4;
+// What consecutive particles of one line of cells add to the points around them, in vectors along the line.
+template <class T, int POINTS> struct Column {
+  typedef Lanes<T> Of;
+  // Whole numbers are rounded for each particle, and short vectors hold too few cells.
+  static constexpr bool USED = T(0.5) != 0 && Of::WIDTH >= 2 * POINTS && Of::WIDTH * POINTS > 16;
+  typename Of::vec sums[POINTS][POINTS];
+
+  void add(T mass, const Axis<T, POINTS> *axes, int i, typename Of::vec along) {
+    typename Of::vec lines[POINTS];
+#pragma GCC unroll 4
+    for (int k = 0; k < POINTS; ++k) lines[k] = axes[1].weight[k][i] * along;
+#pragma GCC unroll 4
+    for (int j = 0; j < POINTS; ++j) {
+      const T factor = mass * axes[0].weight[j][i];
+#pragma GCC unroll 4
+      for (int k = 0; k < POINTS; ++k) sums[j][k] += factor * lines[k];
+    }
+  }
+};
+
+// Particles of a batch for each line of cells, without which their sums are not worth while.
+constexpr int FEW = 5;
+
+// A call of a deposit.
+template <class T, int POINTS> struct Depositing {
+  static constexpr int WIDTH = POINTS == 2 ? 2 : 4;
   typedef Line<T, WIDTH> Several;
   typedef Line<T, 1> One;
   typedef typename Several::number number;
-  const index strides[] = {d.extents[1] * d.extents[2], d.extents[2]};
-  T *block = static_cast<T *>(d.block);
-  for (index j = d.least[0]; j < d.most[0]; ++j)
-    std::memset(block + j * strides[0] + d.least[1] * strides[1], 0, sizeof(T) * (d.most[1] - d.least[1]) * strides[1]);
-  const auto add = [&](const Axis<number, POINTS> *axes, index p, int batch) {
+  typedef Axis<number, POINTS> Along;
+  const Deposit &d;
+  const index strides[2] = {d.extents[1] * d.extents[2], d.extents[2]};
+  T *const block = static_cast<T *>(d.block);
+  alignas(64) T along[BATCH][3 * Lanes<T>::WIDTH] = {};  // zeros around the weights along a line
+
+  void clear() {
+    for (index j = d.least[0]; j < d.most[0]; ++j)
+      std::memset(block + j * strides[0] + d.least[1] * strides[1], 0, sizeof(T) * (d.most[1] - d.least[1]) * strides[1]);
+  }
+
+  void one(const Along *axes, int i, number mass) {
+    index planes[POINTS], lines[POINTS], places[POINTS];
+    axes[0].offsets(i, d.extents[0], 1, planes);
+    axes[1].offsets(i, d.extents[1], 1, lines);
+    typename Several::vec weight{};
+#pragma GCC unroll 4
+    for (int k = 0; k < POINTS; ++k) weight[k] = axes[2].weight[k][i];
+    const index first = axes[2].first[i];
+    const bool together = first + WIDTH <= d.extents[2];
+    if (together && within(d, 0, axes[0].first[i], POINTS) && within(d, 1, axes[1].first[i], POINTS)) {
+      T *from = block + planes[0] * strides[0] + lines[0] * strides[1] + first;
+#pragma GCC unroll 4
+      for (int j = 0; j < POINTS; ++j)
+#pragma GCC unroll 4
+        for (int k = 0; k < POINTS; ++k)
+          Several::add(from + j * strides[0] + k * strides[1], mass * axes[0].weight[j][i] * axes[1].weight[k][i], weight);
+      return;
+    }
+    axes[2].offsets(i, d.extents[2], 1, places);
+    for (int j = 0; j < POINTS; ++j)
+      for (int k = 0; k < POINTS; ++k) {
+        if (!within(d, 0, planes[j], 1) || !within(d, 1, lines[k], 1)) continue;
+        T *line = block + planes[j] * strides[0] + lines[k] * strides[1];
+        const number factor = mass * axes[0].weight[j][i] * axes[1].weight[k][i];
+        if (together)
+          Several::add(line + first, factor, weight);
+        else
+          for (int l = 0; l < POINTS; ++l) One::add(line + places[l], factor, typename One::vec{weight[l]});
+      }
+  }
+
+  // Particles from i on whose points lie on the same lines, between `first` and the end of a vector.
+  int together(const Along *axes, int i, int batch, index first) const {
+    int end = i + 1;
+    const index most = first + Lanes<T>::WIDTH - POINTS;
+    while (end < batch && axes[0].first[end] == axes[0].first[i] && axes[1].first[end] == axes[1].first[i] &&
+           axes[2].first[end] >= first && axes[2].first[end] <= most)
+      ++end;
+    return end;
+  }
+
+  void batch(const Along *axes, index p, int number_of) {
+    number mass[BATCH] = {};
+    for (int i = 0; i < number_of; ++i) mass[i] = number(d.mass[p + i] * d.scale);
+    for (int i = 0; i < BATCH; ++i)
+      mass[i] = (axes[0].first[i] | axes[1].first[i] | axes[2].first[i]) < 0 ? 0 : mass[i];
+    if constexpr (Column<T, POINTS>::USED) columns(axes, mass, number_of);
     // Neighbours in the buffer add to the same points: far from each other, they need not wait for one another.
     for (int n = 0; n < BATCH; ++n) {
       const int i = n * 11 % BATCH;
-      if (i >= batch) continue;
-      const number mass = number(d.mass[p + i] * d.scale);
-      if (mass == 0 || axes[0].first[i] < 0 || axes[1].first[i] < 0 || axes[2].first[i] < 0) continue;
-      index planes[POINTS], lines[POINTS], places[POINTS];
-      axes[0].offsets(i, d.extents[0], 1, planes);
-      axes[1].offsets(i, d.extents[1], 1, lines);
-      typename Several::vec weight{};
-#pragma GCC unroll 4
-      for (int k = 0; k < POINTS; ++k) weight[k] = axes[2].weight[k][i];
-      const index first = axes[2].first[i];
-      const bool together = first + WIDTH <= d.extents[2];
-      if (together && within(d, 0, axes[0].first[i], POINTS) && within(d, 1, axes[1].first[i], POINTS)) {
-        T *from = block + planes[0] * strides[0] + lines[0] * strides[1] + first;
-#pragma GCC unroll 4
-        for (int j = 0; j < POINTS; ++j)
-#pragma GCC unroll 4
-          for (int k = 0; k < POINTS; ++k)
-            Several::add(from + j * strides[0] + k * strides[1], mass * axes[0].weight[j][i] * axes[1].weight[k][i], weight);
-        continue;
-      }
-      axes[2].offsets(i, d.extents[2], 1, places);
-      for (int j = 0; j < POINTS; ++j)
-        for (int k = 0; k < POINTS; ++k) {
-          if (!within(d, 0, planes[j], 1) || !within(d, 1, lines[k], 1)) continue;
-          T *line = block + planes[j] * strides[0] + lines[k] * strides[1];
-          const number factor = mass * axes[0].weight[j][i] * axes[1].weight[k][i];
-          if (together)
-            Several::add(line + first, factor, weight);
-          else
-            for (int l = 0; l < POINTS; ++l) One::add(line + places[l], factor, typename One::vec{weight[l]});
-        }
+      if (mass[i] != 0) one(axes, i, mass[i]);
     }
-  };
-  // A single call, or the compiler would not inline `add`.
+  }
+
+  // Adds the particles that share lines with their neighbours in the buffer, and takes their masses.
+  void columns(const Along *axes, number *mass, int number_of) {
+    constexpr int W = Lanes<T>::WIDTH;
+    const index high = d.extents[2] - W;
+    int changes = 0;
+    for (int i = 1; i < BATCH; ++i)
+      changes += (axes[0].first[i] != axes[0].first[i - 1]) | (axes[1].first[i] != axes[1].first[i - 1]);
+    if (high < 0 || changes * FEW > BATCH) return;
+    for (int i = 0; i < BATCH; ++i)
+#pragma GCC unroll 4
+      for (int k = 0; k < POINTS; ++k) along[i][W + k] = axes[2].weight[k][i];
+    for (int i = 0, end; i < number_of; i = end) {
+      const index low = axes[2].first[i] - 1, first = low < 0 ? 0 : low < high ? low : high;
+      end = together(axes, i, number_of, first);
+      const index at = axes[2].first[i];
+      if (end - i == 1 || (axes[0].first[i] | axes[1].first[i]) < 0 || at < first || at > first + W - POINTS) continue;
+      Column<T, POINTS> column{};
+      for (int n = i; n < end; ++n) {
+        column.add(mass[n], axes, n, Lanes<T>::load(&along[n][W - (axes[2].first[n] - first)]));
+        mass[n] = 0;
+      }
+      flush(column, axes, i, first);
+    }
+  }
+
+  // Adds the sums of particles on the lines of particle i to the points from `first` on.
+  void flush(const Column<T, POINTS> &column, const Along *axes, int i, index first) {
+    index planes[POINTS], lines[POINTS];
+    axes[0].offsets(i, d.extents[0], 1, planes);
+    axes[1].offsets(i, d.extents[1], 1, lines);
+    const bool all = within(d, 0, axes[0].first[i], POINTS) && within(d, 1, axes[1].first[i], POINTS);
+#pragma GCC unroll 4
+    for (int j = 0; j < POINTS; ++j)
+#pragma GCC unroll 4
+      for (int k = 0; k < POINTS; ++k)
+        if (all || within(d, 0, planes[j], 1) && within(d, 1, lines[k], 1)) {
+          T *line = block + planes[j] * strides[0] + lines[k] * strides[1] + first;
+          Lanes<T>::store(line, Lanes<T>::load(line) + column.sums[j][k]);
+        }
+  }
+};
+
+template <class T, int POINTS> static void deposit_points(const Deposit &d) {
+  typedef Depositing<T, POINTS> Of;
+  Of of{d};
+  of.clear();
   for (index p = 0; p < d.count; p += BATCH)
     if (!d.spans || reaches(d, d.spans[p / BATCH]))
-      for_batches<number, POINTS>(d, p, d.count - p < BATCH ? d.count : p + BATCH, add);
+      for_batches<typename Of::number, POINTS>(d, p, d.count - p < BATCH ? d.count : p + BATCH,
+          [&](const typename Of::Along *axes, index q, int batch) { of.batch(axes, q, batch); });
 }
 
 template <class T> static void deposit(const Deposit &d) {
@@ -354,7 +476,7 @@ template <class T> static void kick(const Kick &k) {
         kicked[i] = v[i] + k.length * double(by[i]);
         total[i] += __builtin_fabs(kicked[i]) / k.spacing[a];
       }
-      put(k.kicked + at, kicked, number, past);
+      if (k.kicked) put(k.kicked + at, kicked, number, past);
     }
     for (index i = 0; i < SOME; i += Of::WIDTH) {
       const typename Of::vec found = Of::load(total + i);
@@ -368,8 +490,21 @@ template <class T> static void kick(const Kick &k) {
     fastest = most[lane] > fastest ? most[lane] : fastest;
     strange |= lost[lane] != 0;
   }
-  for (int a = 0; a < 3; ++a) clear_rest(k, k.kicked + a * k.entries);
+  for (int a = 0; k.kicked && a < 3; ++a) clear_rest(k, k.kicked + a * k.entries);
   *k.fastest = strange ? __builtin_nan("") : fastest;
+}
+
+// Positions after a drift of some particles: nearly all are still in the box.
+static inline void move(double *x, const double *v, index number, double length, double box) {
+  int outside = 0;
+  for (index i = 0; i < number; ++i) {
+    x[i] += length * v[i];
+    outside |= int(!(x[i] >= 0)) | int(!(x[i] < box));
+  }
+  for (index i = 0; outside && i < number; ++i) {
+    const double inside = x[i] - box * __builtin_floor(x[i] / box);
+    x[i] = x[i] >= 0 && x[i] < box ? x[i] : inside >= box ? 0 : inside;
+  }
 }
 
 template <class T> static void drift(const Drift &d) {
@@ -378,26 +513,24 @@ template <class T> static void drift(const Drift &d) {
   double kicked[SOME];
   for (int a = 0; a < 3; ++a) {
     const index row = a * d.entries;
-    const double box = d.box[a];
     for (index begin = d.begin; begin < end; begin += SOME) {
       const index number = end - begin < SOME ? end - begin : SOME, at = row + begin;
-      double *x = d.position + at;
       const double *v = d.velocity + at;
-      if (d.saved) put(d.saved + at, x, number, past);
+      if (d.saved) put(d.saved + at, d.position + at, number, past);
       if (d.pull) {
         const T *by = static_cast<const T *>(d.pull) + at;
-        for (index i = 0; i < number; ++i) kicked[i] = v[i] + d.kick * double(by[i]);
-        put(d.kicked + at, d.kick != 0 ? kicked : v, number, past);
-        if (d.kick != 0) v = kicked;
+        std::memcpy(kicked, v, 8 * number);
+        v = kicked;
+        for (index i = 0; d.kicks[0] != 0 && i < number; ++i) kicked[i] += d.kicks[0] * double(by[i]);
+        if (d.slower) put(d.slower + at, kicked, number, past);
+        for (index i = 0; d.kicks[1] != 0 && i < number; ++i) kicked[i] += d.kicks[1] * double(by[i]);
+        std::memcpy(d.kicked + at, kicked, 8 * number);
       }
-      if (d.length == 0) continue;
-      for (index i = 0; i < number; ++i) {
-        const double moved = x[i] + d.length * v[i], inside = moved - box * __builtin_floor(moved / box);
-        x[i] = inside >= box ? 0 : inside;
-      }
+      if (d.length != 0) move(d.position + at, v, number, d.length, d.box[a]);
     }
     clear_rest(d, d.position + row);
     if (d.saved) clear_rest(d, d.saved + row);
+    if (d.slower) clear_rest(d, d.slower + row);
     if (d.pull) clear_rest(d, d.kicked + row);
   }
 }

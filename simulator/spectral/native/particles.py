@@ -155,6 +155,20 @@ def kicked(
     return new, fastest
 
 
+def fastest_after(
+    threads: int,
+    spacing: tuple[float, ...],
+    pull: jax.Array,
+    velocity: jax.Array,
+    count: jax.Array,
+    length: jax.Array,
+) -> jax.Array:
+    """The second result of `kicked` alone."""
+    results = jax.ShapeDtypeStruct((0,), jnp.float64), jax.ShapeDtypeStruct((1,), jnp.float64)
+    by = np.asarray(spacing, np.float64)
+    return _called(KICK, results, pull, velocity, count, length, threads=threads, spacing=by)[1]
+
+
 @kicked.defjvp
 def _(
     threads: int,
@@ -181,7 +195,7 @@ def drifted(
     """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count`
     particles; 0 in other entries."""
     pull = jnp.zeros((0,))
-    lengths = jnp.stack([jnp.zeros_like(length), length])
+    lengths = jnp.stack([jnp.zeros_like(length), jnp.zeros_like(length), length])
     operands = pull, velocity, count, lengths, position
     attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(0)}
     results = pull, position
@@ -195,16 +209,16 @@ def leapt(
     pull: jax.Array,
     velocity: jax.Array,
     count: jax.Array,
-    lengths: tuple[jax.Array, jax.Array],
+    lengths: tuple[jax.Array, jax.Array, jax.Array],
     *moving: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """velocity + kick pull, then `moving`, positions and other arrays: positions that have
+    """The velocity after two kicks, then `moving`, positions and other arrays: positions that have
     `drifted` with these velocities, and arrays that later kernels may change in place. With `saves`
-    also copies of `moving` as they were. `lengths` are those of kick and drift; a length of 0
-    changes no bit."""
-    results = velocity, *moving, *(moving if saves else ())
+    also the velocity between the kicks, and copies of `moving` as they were. `lengths` are those of
+    kicks and drift; a length of 0 changes no bit."""
+    results = (velocity, *moving) * (2 if saves else 1)
     operands = pull, velocity, count, jnp.stack(lengths), *moving
-    aliases = {4 + i: 1 + i for i in range(len(moving))}
+    aliases = {1: 0} | {4 + i: 1 + i for i in range(len(moving))}
     attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(saves)}
     return _called(DRIFT, results, *operands, threads=threads, aliases=aliases, **attributes)
 

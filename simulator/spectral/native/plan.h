@@ -147,7 +147,7 @@ struct Span {
 };
 
 // Masses of particles on the points of a block; nothing of a particle for which the block lacks a point. Each call fills
-// the points between `least` and `most` along the first two axes. Every point is a sum in the order of the particles.
+// the points between `least` and `most` along the first two axes. The order of the sums follows from the particles alone.
 struct Deposit : Places {
   index least[2], most[2];
   const Span *spans;          // of each BATCH particles, or null if a call fills the whole block
@@ -156,8 +156,8 @@ struct Deposit : Places {
   void *block;                // (*axes)
 };
 
-// The velocities of particles after a kick. Entries beyond `count` become 0. This and the following calls visit the
-// entries from `begin` to `end`.
+// The velocities of particles after a kick, if they are wanted. Entries beyond `count` become 0. This and the following
+// calls visit the entries from `begin` to `end`.
 struct Kick {
   index begin, end;
   index count, entries;       // particles, and places in every row of an array
@@ -165,22 +165,22 @@ struct Kick {
   const double *velocity;     // (3, entries)
   double length;              // of the kick (time)
   double spacing[3];          // along x, y and z
-  double *kicked;             // (3, entries)
+  double *kicked;             // (3, entries), or null
   double *fastest;            // the largest sum of |v_i| / spacing_i; not a number if a velocity is not
 };
 
-// Kicks particles, if there is a pull, and moves them in a periodic box, in place: 0 <= x < box. Entries beyond `count`
-// become 0. A length of 0 changes no bit.
+// Kicks particles twice, if there is a pull, and moves them in a periodic box, in place: 0 <= x < box. Entries beyond
+// `count` become 0. A length of 0 changes no bit.
 struct Drift {
   index begin, end;
   index count, entries;
   const void *pull;           // (3, entries): accelerations, or null
   const double *velocity;     // (3, entries)
   double *position;           // (3, entries)
-  double kick, length;        // of the kick and of the drift (time)
+  double kicks[2], length;    // of the kicks and of the drift (time)
   double box[3];
-  double *kicked;             // (3, entries): velocities after the kick
-  double *saved;              // (3, entries): positions before the drift, or null
+  double *kicked;             // (3, entries): velocities after the kicks, perhaps in place
+  double *slower, *saved;     // (3, entries): velocities between the kicks and positions before the drift, or null
 };
 
 // Moves particles in a periodic box, in place, to factors[0] position + the sum of factors[1 + i] rates[i], and adds the
