@@ -103,6 +103,9 @@ def explicit_step(
     if begin.memory.residual is not None:
         balance = system.balance(begin.fields, begin.time, begin.memory)
     a, maxima = first(u, begin.time)
+    if system.model.transform.layout.on_gpu:
+        # Else XLA would compute `a` twice: for the next tendency, and as a register.
+        a = Evolved(a | lax.optimization_barrier(a.without_combinations()))
     rate = maxima["rate"]
     if system.swarm.kinds:
         rate = system.swarm.rate(rate, begin.particles, begin.memory.particles)

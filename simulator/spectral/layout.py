@@ -87,13 +87,17 @@ class Arrangement:
         many devices."""
         return math.prod(spatial(self.mesh).values())
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.mesh.devices.flat[0].platform != "cpu"
+
     def parts(self, axis: str) -> int:
         return self.mesh.shape[self.sharded[axis]] if axis in self.sharded else 1
 
     def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a function that runs once: on processors and few points it is not
         optimized."""
-        few = self.mesh.devices.flat[0].platform == "cpu" and self.grid.points <= FEW
+        few = not self.on_gpu and self.grid.points <= FEW
         quick = few and not any(isinstance(a, Tracer) for a in jax.tree.leaves(arguments))
         return jax.jit(function, compiler_options=UNOPTIMIZED if quick else {})(*arguments)
 

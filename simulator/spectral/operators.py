@@ -112,7 +112,7 @@ def squared(a: Inexact[Array, "*shape"]) -> Float[Array, "..."]:
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
 
 
-def _inverse_square(k: Sequence[OverModes]) -> OverModes:
+def inverse_square(k: Sequence[OverModes]) -> OverModes:
     """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure
     Nyquist modes."""
     return quotient(1, reduce(add, map(mul, k, k)))
@@ -123,7 +123,7 @@ def inverse_curl(
 ) -> Complex[Array, "... ka kb kc"]:
     """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v /
     |k|^2. For a vector in a plane the result lies along the normal and is a scalar."""
-    return curl(layout, field) * _inverse_square(_k(layout, field))
+    return curl(layout, field) * inverse_square(_k(layout, field))
 
 
 def project(layout: Layout, field: SpectralVector) -> SpectralVector:
@@ -133,7 +133,7 @@ def project(layout: Layout, field: SpectralVector) -> SpectralVector:
 
 def project_with(k: Sequence[OverModes], field: SpectralVector) -> SpectralVector:
     """`project` with the wavenumbers `k`, one for each component."""
-    along = _along(k, field) * _inverse_square(k)
+    along = _along(k, field) * inverse_square(k)
     return jnp.stack([part - q * along for q, part in zip(k, jnp.unstack(field), strict=True)])
 
 

@@ -11,6 +11,7 @@ from tiers import slow
 
 from simulator.physics.models import outputs
 from simulator.physics.models.tendency import linear_terms, tendency
+from simulator.spectral import Layout
 from simulator.spectral.bins import shell_spectra
 
 SHAPE = (12, 9, 10)
@@ -254,3 +255,23 @@ def cross_k(les, field):
     kx, ky, kz = les.transform.layout.wavenumbers(np.float64)
     x, y, z = field
     return jax.numpy.stack([ky * z - kz * y, kz * x - kx * z, kx * y - ky * x])
+
+
+@pytest.mark.parametrize("kind", FLOWS)
+def test_on_gpus_a_force_is_projected_where_it_is_computed(kind, monkeypatch):
+    """The tendency is that on processors, to round-off, with the stress of a closure and buoyancy."""
+    run = closed(
+        kind, {"kind": "smagorinsky", **({"resistive_coefficient": 0.2} if kind == "mhd" else {})}
+    )
+
+    def rates() -> np.ndarray:
+        def rate(state):
+            return tendency(run.model, state.fields, state.time)[0]["velocity"]
+
+        return np.asarray(jax.jit(rate)(run.state))
+
+    on_processors = rates()
+    alone = []
+    monkeypatch.setattr(Layout, "on_gpu", property(lambda layout: alone.append(layout) or True))
+    assert_allclose(rates(), on_processors, rtol=0, atol=1e-15 * abs(on_processors).max() * 16)
+    assert alone

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation
+from jax import lax
 from numpy.testing import assert_allclose
 
 from simulator.physics.models.cosmology import Background, CosmologySettings
@@ -100,6 +101,19 @@ class AdamsBashforth(Multistep):
         h = u.number(dt)
         new = E * (u + h * (a + r / 2 * (a - past.history["before"])))
         return new, {"before": E * a}
+
+
+def test_on_gpus_registers_replace_what_they_are_computed_from(monkeypatch):
+    """In a loop of one turn instead of a condition, with the same numbers."""
+    conditional = end("rk4", 4)
+    in_place = []
+
+    def platform(*operands, cpu, default):
+        in_place.append(default)
+        return default(*operands)
+
+    monkeypatch.setattr(lax, "platform_dependent", platform)
+    assert np.array_equal(end("rk4", 4), conditional) and len(in_place) == 2
 
 
 def test_a_multistep_integrator_knows_the_last_rate_and_step():

@@ -2,7 +2,8 @@
 exchanges and overlap.
 
 `gpu_program.yaml` holds ceilings: `SIMULATOR_LOWER_CEILINGS=1` writes the numbers that are below
-them. A ceiling that rises has its line in the changelog."""
+them, which the tests ask for where memory or traffic is 3 % below. A ceiling that rises has its
+line in the changelog."""
 
 import math
 import os
@@ -142,6 +143,11 @@ def test_a_step(case: str):
         head = "# Numbers per grid point, GB per step, copies of whole fields, kernels of the compiled step.\n"
         CEILINGS.write_text(head + "\n".join(lines) + "\n")
     assert all(a <= b for a, b in zip(found, ceilings()[case], strict=True)), (
+        found,
+        ceilings()[case],
+    )
+    # A ceiling far above what is measured would hide a rise.
+    assert all(a > 0.97 * b for a, b in zip(found[:2], ceilings()[case][:2], strict=True)), (
         found,
         ceilings()[case],
     )

@@ -13,7 +13,13 @@ from jaxtyping import Array, Complex, Float
 from simulator.physics.models.fields import Fields
 from simulator.spectral import Grid, Layout
 from simulator.spectral.arrays import PointValues, SpectralScalar, SpectralVector
-from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
+from simulator.spectral.operators import (
+    cross,
+    curl,
+    inverse_square,
+    symmetric_pairs,
+    wavenumbers,
+)
 
 
 @cache
@@ -47,6 +53,28 @@ def divergence_of_stress(layout: Layout, stress: Complex[Array, "pair ka kb kc"]
         for j, q in enumerate(k):
             if (part := parts.get((min(i, j), max(i, j)))) is not None:
                 row = row + q * part
+        rows.append(row)
+    return 1j * jnp.stack(rows)
+
+
+def solenoidal_divergence(
+    layout: Layout, stress: Complex[Array, "pair ka kb kc"]
+) -> SpectralVector:
+    """`project` of `divergence_of_stress`, i (k_j T_ij - k_i k_j k_l T_jl / |k|^2): each component
+    from the stress alone, because XLA would store the divergence and what `project` removes."""
+    k = wavenumbers(layout, stress.real.dtype)
+    inverse = inverse_square(k)
+    parts = list(zip(stress_pairs(len(k)), jnp.unstack(stress), strict=True))
+    rows = []
+    for i, q in enumerate(k):
+        row: SpectralScalar | float = 0.0
+        for (j, m), part in parts:
+            factor = -(1 if j == m else 2) * q * k[j] * k[m] * inverse
+            if i == j:
+                factor = factor + k[m]
+            elif i == m:
+                factor = factor + k[j]
+            row = row + factor * part
         rows.append(row)
     return 1j * jnp.stack(rows)
 

@@ -76,8 +76,9 @@ def growth(L: Evolved, duration: Number) -> Evolved:
     return L.exponential(duration)
 
 
-def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
-    """Two vectors, computed before all later operations.
+def now(dt: Number, formulas: Callable[[], Registers], spent: Registers) -> Registers:
+    """Two vectors, computed before all later operations; on GPUs in the memory of two others, which
+    the formulas use and nothing uses after them.
 
     Otherwise XLA would postpone sums whose result only the end of a step uses, and keep every
     tendency in these sums until then. XLA drops optimization barriers before it decides; it has to
@@ -88,7 +89,11 @@ def now(dt: Number, formulas: Callable[[], Registers]) -> Registers:
 
     function, operands = jax.closure_convert(arrays)
     first, second = formulas()
-    known, also_known = _computed(function, dt, *operands)
+    places: list[int] = []
+    for register, memory in zip((first, second), spent, strict=True):
+        replaced = [memory[name] for name in sorted(register.without_combinations())]
+        places += [i for a in replaced for i, operand in enumerate(operands) if operand is a]
+    known, also_known = _computed(function, tuple(places), dt, *operands)
     return Evolved(first | known), Evolved(second | also_known)
 
 
@@ -97,14 +102,28 @@ def once(dt: Number, formulas: Callable[[], Any]) -> Any:
 
     For gradients the formulas may use floating-point arrays of their caller only, no booleans."""
     function, operands = jax.closure_convert(formulas)
-    return _computed(function, dt, *operands)
+    return _computed(function, (), dt, *operands)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _computed(function: Callable[..., Any], dt: Number, *operands: jax.Array) -> Any:
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _computed(
+    function: Callable[..., Any], places: tuple[int, ...], dt: Number, *operands: jax.Array
+) -> Any:
+    """The function of the operands. `places`: the operands in whose memory a GPU computes the
+    results."""
+    results = jax.tree.leaves(jax.eval_shape(function, *operands))
+    conditionally = partial(_conditionally, function)
+    if [(a.shape, a.dtype) for a in results] != [
+        (operands[i].shape, operands[i].dtype) for i in places
+    ]:
+        return conditionally(dt, *operands)
+    in_place = partial(_in_place, function, places)
+    return lax.platform_dependent(dt, *operands, cpu=conditionally, default=in_place)
+
+
+def _conditionally(function: Callable[..., Any], dt: Number, *operands: jax.Array) -> Any:
     def operands_again(*operands: jax.Array) -> Any:
-        """Operands in place of the results, so that XLA may compute the results in their memory. On
-        GPUs zeros would keep two to three more states."""
+        """Operands in place of the results: on GPUs zeros would keep two to three more states."""
         spare = list(operands)
 
         def alike(result: Any) -> jax.Array:
@@ -118,8 +137,32 @@ def _computed(function: Callable[..., Any], dt: Number, *operands: jax.Array) ->
     return lax.cond(dt < jnp.inf, function, operands_again, *operands)
 
 
+def _in_place(
+    function: Callable[..., Any], places: tuple[int, ...], dt: Number, *operands: jax.Array
+) -> Any:
+    """The function of the operands, in a loop of one turn, which computes where it reads; the
+    results of a condition would have memory of their own."""
+    tree = jax.tree.structure(jax.eval_shape(function, *operands))
+
+    def turn(carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        count, registers = carry
+        given = list(operands)
+        for place, register in zip(places, jax.tree.leaves(registers), strict=True):
+            given[place] = register
+        return count + 1, function(*given)
+
+    turns = jnp.where(dt < jnp.inf, 1, 0)
+    start = jnp.zeros_like(turns), tree.unflatten([operands[place] for place in places])
+    return lax.while_loop(lambda carry: carry[0] < turns, turn, start)[1]
+
+
 @_computed.defjvp
-def _(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+def _(
+    function: Callable[..., Any],
+    places: tuple[int, ...],
+    primals: tuple[Any, ...],
+    tangents: tuple[Any, ...],
+) -> Any:
     # The tangents are those without the condition: of a condition the reverse would keep every
     # factor.
-    return _computed(function, *primals), jax.jvp(function, primals[1:], tangents[1:])[1]
+    return _computed(function, places, *primals), jax.jvp(function, primals[1:], tangents[1:])[1]

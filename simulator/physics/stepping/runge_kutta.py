@@ -41,9 +41,9 @@ class RungeKutta4(Integrator):
         if isinstance(L, Coupled):
             return self._of_matrices(u, t, dt, a, N, E)
         b = N(E * (u + h / 2 * a), t + dt / 2)
-        v, w = now(dt, lambda: (E * (E * (u + h / 6 * a) + h / 3 * b), E * u + h / 2 * b))
+        v, w = now(dt, lambda: (E * (E * (u + h / 6 * a) + h / 3 * b), E * u + h / 2 * b), (a, b))
         c = N(w, t + dt / 2)
-        v, w = now(dt, lambda: (v + h / 3 * E * c, E * (E * u + h * c)))
+        v, w = now(dt, lambda: (v + h / 3 * E * c, E * (E * u + h * c)), (v, c))
         d = N(w, t + dt)
         return v + h / 6 * d
 
@@ -52,13 +52,13 @@ class RungeKutta4(Integrator):
     ) -> Evolved:
         """The same with four instead of seven products with E, which cost more than an array."""
         h = u.number(dt)
-        u, a = now(dt, lambda: (E * u, E * a))
+        u, a = now(dt, lambda: (E * u, E * a), (u, a))
         b = N(u + h / 2 * a, t + dt / 2)
-        v, w = now(dt, lambda: (u + h / 6 * a + h / 3 * b, u + h / 2 * b))
+        v, w = now(dt, lambda: (u + h / 6 * a + h / 3 * b, u + h / 2 * b), (a, b))
         c = N(w, t + dt / 2)
         # Each row of a matrix would compute these sums anew.
-        v, w = now(dt, lambda: (v + h / 3 * c, u + h * c))
-        v, w = now(dt, lambda: (E * v, E * w))
+        v, w = now(dt, lambda: (v + h / 3 * c, u + h * c), (v, c))
+        v, w = now(dt, lambda: (E * v, E * w), (v, w))
         d = N(w, t + dt)
         return v + h / 6 * d
 
