@@ -63,10 +63,10 @@ def test_every_variant_agrees_with_numpy(case: Case):
 
 @needs_kernels
 def test_passes_of_two_to_sixteen_points_agree_with_numpy():
-    """Extents whose factors take every grouping of twos that a variant knows."""
+    """Extents whose passes take every radix that a variant knows."""
     with variants() as choose:
         for variant in filter(choose, build.VARIANTS):
-            for shape in [(48, 128, 32), (8, 256, 20)]:
+            for shape in [(48, 128, 32), (8, 256, 20), (90, 96, 36), (14, 30, 27)]:
                 of = slabs(shape, "zx_y", 1)
                 values = np.random.default_rng(0).standard_normal((1, *shape))
                 expected = modes_of(of.layout, values)

@@ -39,10 +39,10 @@ template <class T> static inline void four(Complex<T> &a, Complex<T> &b, Complex
   d = plus_i(odd, difference);
 }
 
-// b_k = sum_j exp(-2 pi i j k / R) a_j, in place. Odd radices join the terms j and R - j:
+// b_k = sum_j exp(-2 pi i j k / R) a_j, in place; every `stride`-th of `roots` is a root of order R. Odd radices join the terms j and R - j:
 // b_k, b_(R-k) = a_0 + sum_j cos(2 pi j k / R) (a_j + a_(R-j)) -+ i sum_j sin(2 pi j k / R) (a_j - a_(R-j)).
 template <class T, int R> struct Butterfly {
-  static inline void apply(Complex<T> *a, const T *roots) {
+  static inline void apply(Complex<T> *a, const T *roots, int stride = 1) {
     constexpr int H = (R - 1) / 2;
     Complex<T> sum[H], difference[H], first = a[0], total = a[0];
 #pragma GCC unroll 8
@@ -57,7 +57,7 @@ template <class T, int R> struct Butterfly {
       Complex<T> even = first, odd = {first.re * T(0), first.im * T(0)};
 #pragma GCC unroll 16
       for (int j = 1; j <= H; ++j) {
-        const T *root = roots + 2 * ((j * k) % R);
+        const T *root = roots + 2 * stride * ((j * k) % R);
         even.re += root[0] * sum[j - 1].re;
         even.im += root[0] * sum[j - 1].im;
         odd.re -= root[1] * difference[j - 1].re;
@@ -70,7 +70,7 @@ template <class T, int R> struct Butterfly {
 };
 
 template <class T> struct Butterfly<T, 2> {
-  static inline void apply(Complex<T> *a, const T *) {
+  static inline void apply(Complex<T> *a, const T *, int = 1) {
     Complex<T> b = a[1];
     a[1] = a[0] - b;
     a[0] = a[0] + b;
@@ -78,7 +78,7 @@ template <class T> struct Butterfly<T, 2> {
 };
 
 template <class T> struct Butterfly<T, 4> {
-  static inline void apply(Complex<T> *a, const T *) { four(a[0], a[1], a[2], a[3]); }
+  static inline void apply(Complex<T> *a, const T *, int = 1) { four(a[0], a[1], a[2], a[3]); }
 };
 
 template <class T> struct Butterfly<T, 8> {
@@ -125,6 +125,33 @@ template <class T> struct Butterfly<T, 16> {
     for (int i = 0; i < 16; ++i) a[i] = b[4 * (i % 4) + i / 4];
   }
 };
+
+// A B points: B transforms of A points, the factors exp(-2 pi i j k / A B), and A transforms of B points.
+template <class T, int A, int B> struct Composite {
+  static inline void apply(Complex<T> *a, const T *roots) {
+    Complex<T> b[A * B];
+#pragma GCC unroll 8
+    for (int j = 0; j < B; ++j) {
+      Complex<T> c[A];
+#pragma GCC unroll 8
+      for (int i = 0; i < A; ++i) c[i] = a[j + B * i];
+      Butterfly<T, A>::apply(c, roots, B);
+#pragma GCC unroll 8
+      for (int k = 0; k < A; ++k) b[k * B + j] = j * k ? times(c[k], roots[2 * j * k], roots[2 * j * k + 1]) : c[k];
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < A; ++k) {
+      Butterfly<T, B>::apply(b + k * B, roots, A);
+#pragma GCC unroll 8
+      for (int l = 0; l < B; ++l) a[k + A * l] = b[k * B + l];
+    }
+  }
+};
+
+template <class T> struct Butterfly<T, 6> : Composite<T, 2, 3> {};
+template <class T> struct Butterfly<T, 9> : Composite<T, 3, 3> {};
+template <class T> struct Butterfly<T, 10> : Composite<T, 2, 5> {};
+template <class T> struct Butterfly<T, 12> : Composite<T, 4, 3> {};
 
 // The butterflies of one p. TWIDDLED: with the factors exp(-2 pi i p k / n); for p = 0 these factors are 1.
 template <class T, int R, bool TWIDDLED>
@@ -214,9 +241,15 @@ template <class T> static T *transform(const Fourier<T> &of, const T *x, T *a, T
       case 3: pass<T, 3>(x, a, one); break;
       case 4: pass<T, 4>(x, a, one); break;
       case 5: pass<T, 5>(x, a, one); break;
+      case 6: pass<T, 6>(x, a, one); break;
       case 7: pass<T, 7>(x, a, one); break;
       case 8: pass<T, 8>(x, a, one); break;
+#ifdef __AVX512F__  // other processors have too few registers
+      case 9: pass<T, 9>(x, a, one); break;
+      case 10: pass<T, 10>(x, a, one); break;
+      case 12: pass<T, 12>(x, a, one); break;
       case 16: pass<T, 16>(x, a, one); break;
+#endif
       default: general_pass<T>(x, a, one);
     }
     x = a;

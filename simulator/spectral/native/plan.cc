@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,19 +16,37 @@
 namespace simulator {
 namespace {
 
-// Radices with the product n. Twos are grouped into few passes and come last: the last pass has no twiddles.
-std::vector<index> factors(index n, index most_twos) {
-  index twos = 0;
-  while (n % 2 == 0) n /= 2, ++twos;
-  std::vector<index> found;
-  for (index p = 3; p * p <= n; p += 2)
-    while (n % p == 0) n /= p, found.push_back(p);
-  if (n > 1) found.push_back(n);
-  for (index passes = (twos + most_twos - 1) / most_twos; passes; --passes) {
-    const index here = (twos + passes - 1) / passes;
-    found.push_back(index(1) << here);
-    twos -= here;
+// Falling radices from `largest` on with the product n: as few as possible, and of these those with the smallest sum;
+// none if there are no such radices.
+std::vector<index> fewest(index n, index largest) {
+  std::vector<index> best;
+  const auto worth = [](const std::vector<index> &radices) {
+    return std::pair{radices.size(), std::accumulate(radices.begin(), radices.end(), index(0))};
+  };
+  for (index radix : {16, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2}) {
+    if (radix > largest || n % radix) continue;
+    std::vector<index> found{radix};
+    if (n > radix) {
+      const std::vector<index> others = fewest(n / radix, radix);
+      if (others.empty()) continue;
+      found.insert(found.end(), others.begin(), others.end());
+    }
+    if (best.empty() || worth(found) < worth(best)) best = found;
   }
+  return best;
+}
+
+// Radices with the product n; primes above 7 are radices, too.
+std::vector<index> factors(index n, index largest) {
+  index small = 1;
+  for (index p : {2, 3, 5, 7})
+    for (; n % p == 0; n /= p) small *= p;
+  std::vector<index> found;
+  for (index p = 11; p * p <= n; p += 2)
+    for (; n % p == 0; n /= p) found.push_back(p);
+  if (n > 1) found.push_back(n);
+  const std::vector<index> others = fewest(small, largest);
+  found.insert(found.end(), others.begin(), others.end());
   return found;
 }
 
@@ -50,7 +69,7 @@ template <class T> struct Held {
   std::vector<std::vector<T>> tables;
 };
 
-template <class T> std::unique_ptr<Held<T>> made(index n, index most_twos) {
+template <class T> std::unique_ptr<Held<T>> made(index n, index largest) {
   auto held = std::make_unique<Held<T>>();
   auto table = [&](index count, auto place) {
     std::vector<T> values(2 * count);
@@ -66,7 +85,7 @@ template <class T> std::unique_ptr<Held<T>> made(index n, index most_twos) {
   held->fourier.n = n;
   held->fourier.count = 0;
   index rest = n, done = 1;
-  for (index radix : factors(n, most_twos)) {
+  for (index radix : factors(n, largest)) {
     const index m = rest / radix, length = rest;
     Pass<T> &pass = held->fourier.passes[held->fourier.count++];
     pass = {radix, m, done, nullptr, nullptr};
@@ -119,16 +138,16 @@ struct Variant {
   RunDrift drift_double, drift_single;
   RunAdvance advance_double, advance_single;
   bool usable;
-  index most_twos;  // of a pass: 16 points fill the 32 registers of AVX-512, 8 points other registers
+  index largest;  // radix: 16 points fill the 32 registers of AVX-512, 8 points other registers
 };
 
-#define SIMULATOR_FUNCTIONS(NAME, USABLE, TWOS)                                                       \
+#define SIMULATOR_FUNCTIONS(NAME, USABLE, LARGEST)                                                    \
   Variant {                                                                                           \
     #NAME, NAME::run_double, NAME::run_single, NAME::evaluate_double, NAME::evaluate_single,          \
         NAME::gather_double, NAME::gather_single,                                                     \
         NAME::deposit_whole, NAME::deposit_double, NAME::deposit_single, NAME::weave_double,          \
         NAME::weave_single, NAME::kick_double, NAME::kick_single, NAME::drift_double,                 \
-        NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE, TWOS                  \
+        NAME::drift_single, NAME::advance_double, NAME::advance_single, USABLE, LARGEST               \
   }
 
 std::vector<Variant> variants() {
@@ -138,10 +157,10 @@ std::vector<Variant> variants() {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  found.push_back(SIMULATOR_FUNCTIONS(avx512, avx512, 4));
-  found.push_back(SIMULATOR_FUNCTIONS(avx2, avx2, 3));
+  found.push_back(SIMULATOR_FUNCTIONS(avx512, avx512, 16));
+  found.push_back(SIMULATOR_FUNCTIONS(avx2, avx2, 8));
 #endif
-  found.push_back(SIMULATOR_FUNCTIONS(baseline, true, 3));
+  found.push_back(SIMULATOR_FUNCTIONS(baseline, true, 8));
   return found;
 }
 
@@ -160,8 +179,8 @@ template <class T> const Fourier<T> &fourier(index n) {
   static std::mutex mutex;
   static std::map<std::pair<index, index>, std::unique_ptr<Held<T>>> known;
   std::lock_guard lock(mutex);
-  auto &held = known[{n, chosen->most_twos}];
-  if (!held) held = made<T>(n, chosen->most_twos);
+  auto &held = known[{n, chosen->largest}];
+  if (!held) held = made<T>(n, chosen->largest);
   return held->fourier;
 }
 template const Fourier<double> &fourier(index);
