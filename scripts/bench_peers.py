@@ -2,7 +2,7 @@
 """Compares a step of this program with the same step of other programs, in turns in one run.
 
     .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--planes 256,1024] [--gradients 64] [--rounds 5]
-        [--only navier_stokes] [--json FILE]
+        [--k-max 42] [--only navier_stokes] [--json FILE]
 
 Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double
 precision), the method published for JAX (complex transforms back to the input layout, 2 devices),
@@ -12,7 +12,15 @@ program. As many particles as points, moved by their gravity: JaxPM (cloud in ce
 double precision, one device with all cores), and this program with the same weights and with its
 default, eight steps in a call of each. Fifty steps of order 2 from a Taylor-Green vortex in single
 precision, and the gradient of the final energy in the initial velocity: exponax (one device with
-all cores), and this program. Every contender is a separate process that waits for its turns without
+all cores), and this program.
+
+With --k-max: schemes that keep modes up to the same wavenumber, each on its own grid and with its
+own largest dt: fluidsim's RK4 with two thirds and its schemes on shifted grids, and this program's
+choices of grid.dealias (--without fluidsim: these alone). A perturbed Taylor-Green vortex evolves
+to --stop; the rows give the time of a step and of a unit of time, and the errors against two thirds
+on a finer grid.
+
+Every contender is a separate process that waits for its turns without
 using a core; medians are compared. Contenders that solve the same flow must agree on its energy.
 
 At the first call, the other programs are installed into separate environments under --folder (from
@@ -31,11 +39,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from peers import equal_k_max
 from peers.environments import (
     FOLDER,
     Environment,
     Missing,
     Peer,
+    as_long,
     call,
     installed,
     installed_with_jax,
@@ -127,6 +137,11 @@ def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> I
             contender.close()
 
 
+def kept(wanted: list, args: argparse.Namespace) -> list:
+    """The contenders that are not to be left out."""
+    return [w for w in wanted if w[0].partition("_")[0] not in args.without.split(",")]
+
+
 def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[dict[str, Any]]:
     """One row per contender: its median time in seconds, and the ratios of this program's medians
     to that time."""
@@ -134,15 +149,19 @@ def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[dict[str
         for _ in range(rounds):
             for contender in started:
                 contender.round()
-        check_energies(started)
+        check_energies(started, 1e-9, 1e-5)
         medians = {c.name: median(c.times) for c in started}
-        ours = [name for name in medians if name.startswith("simulator")]
+        mine = [name for name in medians if ours(name)]
         rows = []
         for name, seconds in medians.items():
-            ratios = [medians[mine] / seconds for mine in ours if name not in ours]
+            ratios = [medians[my] / seconds for my in mine if name not in mine]
             rows.append({"step": what, "program": name, "seconds": seconds, "ratios": ratios})
             print(line(rows[-1]), flush=True)
         return rows
+
+
+def ours(name: str) -> bool:
+    return name.startswith("simulator")
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -150,25 +169,44 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{row['step']:28} {row['program']:60} {row['seconds'] * 1e3:6.0f} ms  {ratios}"
 
 
-def check_energies(started: list[Peer]) -> None:
-    """Warns about contenders that do not solve the same flow."""
+def check_energies(started: list[Peer], double: float, single: float) -> None:
+    """Warns about contenders that do not solve the same flow: whose energies differ from the first
+    one's by more than this tolerance."""
     energies = {c.name: c.energy for c in started if c.energy is not None}
     reference = next((energy for name, energy in energies.items() if "single" not in name), 0.0)
     for name, energy in energies.items():
-        if reference and abs(energy - reference) > (1e-5 if "single" in name else 1e-9) * reference:
+        tolerance = single if "single" in name else double
+        if reference and abs(energy - reference) > tolerance * reference:
             print(f"warning: {name}: energy {energy!r}, others {reference!r}", file=sys.stderr)
+
+
+def compare_at_equal_k_max(k_max: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row per contender that keeps modes up to k_max."""
+    prepare = {"fluidsim_step.py": fluidsim, "simulator_step.py": here}
+    run = {"devices": args.devices}
+    folder = args.folder.absolute()
+    finest = equal_k_max.reference(k_max, args.stop) | run
+    with contenders([("simulator_step.py", here, finest)], folder) as [finer]:
+        pass  # It has evolved, and takes no turns.
+    problems = equal_k_max.contenders(k_max, args.stop)
+    wanted = [(program, prepare[program], problem | run) for program, problem in problems]
+    with contenders(kept(wanted, args), folder) as started:
+        for _ in range(args.rounds):
+            for contender in started:
+                contender.round()
+        rows = equal_k_max.rows(k_max, started, finer)
+        # Energy is what dissipation leaves: it is off by less than the dissipation is.
+        most = max(row["errors"]["dissipation"] for row in rows if ours(row["program"]))
+        check_energies([finer, *started], most, most)
+    print(f"{rows[0]['step']}\n{equal_k_max.HEAD}", *map(equal_k_max.line, rows), sep="\n")
+    return rows
 
 
 def _numbers(text: str) -> list[int]:
     return [int(n) for n in text.split(",") if n]
 
 
-def as_long(most: int, points: int) -> int:
-    """The steps of a call that visits about `most` points, 1 to 100."""
-    return min(max(1, round(most / points)), 100)
-
-
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -179,6 +217,10 @@ def main() -> int:
         "--planes", default="", help="points along each side of a plane, e.g. 256,1024"
     )
     parser.add_argument("--gradients", default="", help="points along each side of a box, e.g. 64")
+    parser.add_argument("--k-max", default="", help="modes along each half axis, e.g. 42")
+    parser.add_argument(
+        "--stop", type=float, default=6.0, help="the flow's time with --k-max (default: 6)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--devices",
@@ -190,45 +232,50 @@ def main() -> int:
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for the peers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
-    args = parser.parse_args()
-    folder = args.folder.absolute()
-    left_out = args.without.split(",")
-    rows: list[dict[str, Any]] = []
+    return parser.parse_args()
 
-    def kept(wanted: list) -> list:
-        return [w for w in wanted if w[0].partition("_")[0] not in left_out]
 
-    base = PROBLEM | {"devices": args.devices, "what": "navier_stokes"}
+def in_boxes(n: int, base: dict[str, Any]) -> list[tuple[str, list]]:
+    """The comparisons of each of `KINDS` on n^3 points."""
     single = {"precision": "single"}
     double = {"precision": "double"}
+    flow = base | {"shape": [n] * 3, "steps": as_long(2 * 128**3, n**3)}
+    flows = [
+        ("fluidsim_step.py", fluidsim, flow | {"transform": "fftwmpi3d"}),
+        ("published_step.py", here, flow | double),
+        ("simulator_step.py", here, flow | double),
+        ("simulator_step.py", here, flow | single),
+    ]
+    wave = flow | single | {"what": "schrodinger_poisson", "dt": 1e-5}
+    waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
+    # A call evaluates forces once more than it takes steps; in a run it takes the steps of about a
+    # second.
+    mesh = flow | single | {"what": "particles", "dt": 1e-5, "steps": as_long(8 * 128**3, n**3)}
+    meshes = [
+        ("jaxpm_step.py", jaxpm, mesh),
+        ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
+        ("simulator_step.py", here, mesh),
+    ]
+    doubles = [(program, prepare, problem | double) for program, prepare, problem in meshes[:2]]
+    return list(zip(KINDS, (flows, waves, meshes, doubles), strict=True))
+
+
+def main() -> int:
+    args = arguments()
+    folder = args.folder.absolute()
+    rows: list[dict[str, Any]] = []
+    base = PROBLEM | {"devices": args.devices, "what": "navier_stokes"}
     for n in _numbers(args.shapes):
-        flow = base | {"shape": [n] * 3, "steps": as_long(2 * 128**3, n**3)}
-        flows = [
-            ("fluidsim_step.py", fluidsim, flow | {"transform": "fftwmpi3d"}),
-            ("published_step.py", here, flow | double),
-            ("simulator_step.py", here, flow | double),
-            ("simulator_step.py", here, flow | single),
-        ]
-        wave = flow | single | {"what": "schrodinger_poisson", "dt": 1e-5}
-        waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
-        # A call evaluates forces once more than it takes steps; in a run it takes the steps of
-        # about a second.
-        mesh = flow | single | {"what": "particles", "dt": 1e-5, "steps": as_long(8 * 128**3, n**3)}
-        meshes = [
-            ("jaxpm_step.py", jaxpm, mesh),
-            ("simulator_step.py", here, mesh | {"matter": {"assignment": "cic"}}),
-            ("simulator_step.py", here, mesh),
-        ]
-        doubles = [(program, prepare, problem | double) for program, prepare, problem in meshes[:2]]
-        steps = ("navier_stokes", flows), ("schrodinger_poisson", waves), ("particles", meshes)
-        for what, wanted in (*steps, ("particles_double", doubles)):
+        for what, wanted in in_boxes(n, base):
             if args.only in (None, what):
-                rows += compare(f"{what}, {n}^3", kept(wanted), folder, args.rounds)
+                rows += compare(f"{what}, {n}^3", kept(wanted, args), folder, args.rounds)
     for n in _numbers(args.planes):
         flow = base | {"shape": [n] * 2, "steps": as_long(4 * 1024**2, n**2)}
         flows = [("fluidsim_step.py", fluidsim, flow | {"transform": name}) for name in IN_PLANES]
-        flows += [("simulator_step.py", here, flow | precision) for precision in (double, single)]
-        rows += compare(f"navier_stokes, {n}^2", kept(flows), folder, args.rounds)
+        flows += [
+            ("simulator_step.py", here, flow | {"precision": name}) for name in ("double", "single")
+        ]
+        rows += compare(f"navier_stokes, {n}^2", kept(flows, args), folder, args.rounds)
     for n in _numbers(args.gradients):
         flow = base | {"shape": [n] * 3, "steps": 50}
         for what, gradient in (("50 steps", False), ("gradient of 50 steps", True)):
@@ -237,7 +284,9 @@ def main() -> int:
                 ("exponax_gradient.py", exponax, run),
                 ("simulator_gradient.py", here, run | {"integrator": "rk2"}),
             ]
-            rows += compare(f"{what}, {n}^3", kept(wanted), folder, args.rounds)
+            rows += compare(f"{what}, {n}^3", kept(wanted, args), folder, args.rounds)
+    for k_max in _numbers(args.k_max):
+        rows += compare_at_equal_k_max(k_max, args)
     if args.json is not None:
         measured = benchmark_record(sys.argv[1:], "scripts/bench_peers.py") | {
             "rounds": args.rounds

@@ -4,19 +4,25 @@ scripts/measured.
 
     simulator bench step configs/taylor_green.yaml --json scripts/measured/step_64.json
     scripts/bench_peers.py --json scripts/measured/peers_128.json
+    scripts/bench_peers.py --shapes "" --k-max 42 --json scripts/measured/equal_42.json
     scripts/bench_fft.py --shape 128,128,128 --json scripts/measured/others_128.json
-    scripts/performance.py [--check]
+    scripts/performance.py [--check | --measure]
 
 Every file step_*.json is a row of the table of steps. Every other file is a table: others_*.json
-compares transforms, and peers_*.json steps, with those of other programs; shares_*.json divides
-steps; particles_*.json times the passes over particles; gpu_*.json are the gpu_day.json of
-scripts/gpu_day. With --check nothing is written, and the exit code is 1 if the page differs from
-the files.
+compares transforms, and peers_*.json steps, with those of other programs; equal_*.json compares
+schemes at equal k_max; shares_*.json divides steps; particles_*.json times the passes over
+particles; gpu_*.json are the gpu_day.json of scripts/gpu_day. With --check nothing is written, and
+the exit code is 1 if a page differs from the files. --measure runs the command of every file again
+but those of GPUs, on one commit, which takes about an hour that the machine should have for itself;
+the figures are added to history.csv, from which the page on their history is written.
 """
 
 import argparse
+import csv
 import json
 import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -26,6 +32,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "simulator" / "docs" / "performance.md"
 FILES = ROOT / "scripts" / "measured"
+HISTORY = "history.csv"  # In FILES.
+NUMERICS_PAGE = PAGE.parent / "physics" / "numerics.md"
+HISTORY_PAGE = PAGE.with_name("performance_history.md")
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -132,13 +141,68 @@ def peers(results: Results) -> list[str]:
                 row["step"],
                 row["program"],
                 f"{1e3 * row['seconds']:.{1 if row['seconds'] < 0.01 else 0}f} ms",
-                " / ".join(f"{ratio:.2f}" for ratio in row["ratios"]),
+                slashed(row["ratios"]),
             ]
             for row in r["rows"]
         ]
         head = ("step", "program", "time", "here / it")
         lines += section(r, head, rows)
     return lines[:-1]
+
+
+def equal(results: Results) -> list[str]:
+    """Schemes at equal k_max."""
+    lines: list[str] = []
+    for r in results:
+        rows = [
+            [
+                row["program"],
+                ms(row["seconds"]),
+                slashed(row["ratios"]),
+                f"{row['steps_per_time']:.1f}",
+                f"{row['seconds_per_time']:.2f} s",
+                slashed(row["ratios_per_time"]),
+                *("" if error is None else f"{error:.1e}" for error in row["errors"].values()),
+            ]
+            for row in r["rows"]
+        ]
+        head = (
+            r["rows"][0]["step"],
+            "a step",
+            "here / it",
+            "steps a time unit",
+            "a time unit",
+            "here / it",
+            "error of dissipation",
+            "of E(k)",
+            "from aliasing",
+        )
+        lines += section(r, head, rows)
+    return lines[:-1]
+
+
+def choices(results: Results) -> list[str]:
+    """This program's schemes at equal k_max, by cost and error."""
+    lines: list[str] = []
+    for r in results:
+        ours = [row for row in r["rows"] if row["program"].startswith("simulator")]
+        first = ours[0]["seconds_per_time"]
+        rows = [
+            [
+                row["program"].removeprefix("simulator, "),
+                ms(row["seconds"]),
+                f"{row['seconds_per_time'] / first:.2f}",
+                *("" if error is None else f"{error:.1e}" for error in row["errors"].values()),
+            ]
+            for row in ours
+        ]
+        errors = ("error of dissipation", "of E(k) up to 0.9 k_max", "from aliasing")
+        lines += section(r, (r["rows"][0]["step"], "a step", "a time unit", *errors), rows)
+    return lines[:-1]
+
+
+def slashed(ratios: Sequence[float]) -> str:
+    return " / ".join(f"{ratio:.2f}" for ratio in ratios)
 
 
 def shares(results: Results) -> list[str]:
@@ -208,30 +272,109 @@ def gpus(results: Results) -> list[str]:
     return lines[:-1]
 
 
-PARTS: Mapping[str, Callable[[Results], list[str]]] = {
+Parts = Mapping[str, Callable[[Results], list[str]]]
+PARTS: Parts = {
     "step": steps,
     "others": transforms,
     "peers": peers,
+    "equal": equal,
     "shares": shares,
     "particles": passes,
     "gpu": gpus,
 }
 
 
-def written(page: str, folder: Path) -> str:
-    """The text of the page with new tables."""
-    for name, make in PARTS.items():
+def written(page: str, folder: Path, parts: Parts = PARTS) -> str:
+    """The text of a page with new tables."""
+    for name, make in parts.items():
         results = [json.loads(file.read_text()) for file in sorted(folder.glob(f"{name}_*.json"))]
         begin = f"<!-- measured: {name} -->"
         end = f"<!-- end: {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         if len(pattern.findall(page)) != 1 or not results:
             raise SystemExit(
-                f"{PAGE.name} needs one part {begin} ... {end}, and {folder} a file {name}_*.json"
+                f"a page needs one part {begin} ... {end}, and {folder} a file {name}_*.json"
             )
         text = "\n".join([begin, *make(results), end])
         page = pattern.sub(lambda _, text=text: text, page)
     return page
+
+
+# ---- history
+
+
+def figures(result: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a file that the history keeps, by row: milliseconds, and for other programs
+    the ratios of this program's time to theirs."""
+    if "model" in result:
+        what = f"{result['model']}, {result['integrator']}, {shape(result)}, {result['precision']}"
+        return {f"step: {what}, {result['kernels']} (ms)": 1e3 * result["step"]}
+    if "transforms" in result:
+        what = f"transforms there and back: {shape(result)}, {result['precision']}"
+        rows = result["transforms"]
+        return {f"{what}, {r['name']} (ms)": r["forward"] + r["inverse"] for r in rows}
+    if "errors" in result["rows"][0]:
+        return {
+            f"{r['step']}, a time unit: {r['program']} (s)": r["seconds_per_time"]
+            for r in result["rows"]
+        }
+    ratios: dict[str, float] = {}
+    for row in filter(lambda row: row.get("ratios"), result["rows"]):
+        same = [r["program"] for r in result["rows"] if r["step"] == row["step"]]
+        ours = [program for program in same if program.startswith("simulator")]
+        for program, ratio in zip(ours, row["ratios"], strict=True):
+            ratios[f"{row['step']}: {program} / {row['program']}"] = ratio
+    return ratios
+
+
+def measure() -> None:
+    """Runs the commands of all files again, and adds their figures to the history."""
+    for file in sorted(FILES.glob("*_*.json")):
+        if file.name.startswith("gpu"):
+            continue
+        program, *words = shlex.split(json.loads(file.read_text())["measured"]["command"])
+        command = ["-m", program] if program == "simulator" else [str(ROOT / program)]
+        print(f"{file.name}: {program} {shlex.join(words)}", file=sys.stderr, flush=True)
+        subprocess.run(
+            [sys.executable, *command, *words, "--json", str(file)], check=True, cwd=ROOT
+        )
+        remember(json.loads(file.read_text()))
+
+
+def remember(result: Mapping[str, Any]) -> None:
+    """Adds the figures of a file to the history."""
+    m = result["measured"]
+    with (FILES / HISTORY).open("a", newline="") as stream:
+        lines = csv.writer(stream, lineterminator="\n")
+        for row, value in figures(result).items():
+            where = f"{m['cores']} cores of {m['processor']}"
+            lines.writerow(
+                [m["date"], (m["commit"] or m["version"])[:9], where, row, f"{value:.4g}"]
+            )
+
+
+def history(folder: Path) -> str:
+    """The page of all figures against commits and machines."""
+    with (folder / HISTORY).open(newline="") as stream:
+        entries = list(csv.DictReader(stream))
+    columns = sorted({(e["date"], e["commit"], e["where"]) for e in entries})
+    found = {(e["row"], (e["date"], e["commit"], e["where"])): e["value"] for e in entries}
+    rows = dict.fromkeys(e["row"] for e in entries)
+    head = ("row", *(f"{day}<br>{commit}<br>{where}" for day, commit, where in columns))
+    cells = [[row, *(found.get((row, column), "") for column in columns)] for row in rows]
+    return "\n".join(
+        [
+            "# Performance over time",
+            "",
+            "`scripts/performance.py` writes this page from `scripts/measured/history.csv`, to which each",
+            "`scripts/performance.py --measure` adds a column. Rows of two programs are ratios of times, this",
+            "program's to the other's; other rows are milliseconds. Columns of different machines, or of hours with",
+            "other work on the machine, compare only by the ratios.",
+            "",
+            *table(head, cells),
+            "",
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -241,17 +384,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if the page differs"
     )
+    parser.add_argument("--measure", action="store_true", help="run the benchmarks again, first")
     args = parser.parse_args(arguments)
-    before = PAGE.read_text()
-    after = written(before, FILES)
-    if args.check and after != before:
-        print(
-            f"{PAGE}: differs from the files in {FILES}; run scripts/performance.py",
-            file=sys.stderr,
-        )
-        return 1
-    if not args.check:
-        PAGE.write_text(after)
+    if args.measure:
+        measure()
+    pages = {
+        PAGE: written(PAGE.read_text(), FILES),
+        NUMERICS_PAGE: written(NUMERICS_PAGE.read_text(), FILES, {"equal": choices}),
+        HISTORY_PAGE: history(FILES),
+    }
+    for page, text in pages.items():
+        if not args.check:
+            page.write_text(text)
+        elif not page.exists() or page.read_text() != text:
+            problem = f"differs from the files in {FILES}; run scripts/performance.py"
+            print(f"{page}: {problem}", file=sys.stderr)
+            return 1
     return 0
 
 

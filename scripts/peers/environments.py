@@ -65,6 +65,11 @@ def call(command: list[str], environ: Mapping[str, str], problem: str, **options
         raise Missing(f"{problem}: {lines[0].strip()}")
 
 
+def as_long(most: int, points: int) -> int:
+    """The steps of a call that visits about `most` points, 1 to 100."""
+    return min(max(1, round(most / points)), 100)
+
+
 class Peer:
     """A running program of `peers/` that waits for its turns."""
 
@@ -81,9 +86,10 @@ class Peer:
             env=os.environ | environment.environ,
         )
         self.times: list[Any] = []
-        about = self._answer()
-        self.name = about["name"]
-        self.energy = about.get("energy")
+        self.problem = problem
+        self.about = self._answer()
+        self.name = self.about["name"]
+        self.energy = self.about.get("energy")
 
     def round(self) -> None:
         assert self._process.stdin is not None

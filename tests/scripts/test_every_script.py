@@ -36,7 +36,10 @@ SMALLEST: dict[str, list[str]] = {
     "bench_gravity": ["--shape", "8", "--rounds", "1", "--steps", "1"],
     "bench_mosaic": ["cost", "--sizes", "8"],
     "bench_output": ["--size", "8", "--every", "4", "--rounds", "1"],
-    "bench_peers": ["--shapes", "8", "--gradients", "8", "--rounds", "1", "--without", PEERS],
+    "bench_peers": [
+        *("--shapes", "8", "--gradients", "8", "--k-max", "4", "--stop", "0.1"),
+        *("--rounds", "1", "--without", PEERS),
+    ],
     "bench_plan": ["--shapes", "8", "--devices", "1", "--models", "navier_stokes"],
     "bench_shares": ["--shape", "8", "--steps", "1", "--only", "mhd,particles"],
     "bench_tracers": ["--shape", "8", "--count", "100", "--rounds", "1", "--steps", "1"],

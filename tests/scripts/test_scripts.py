@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -168,10 +169,14 @@ def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypat
         if not file.name.startswith("gpu_"):  # whose steps say where and when
             result["measured"] |= {"date": "2030-01-02", "processor": "Abacus", "load": 0.5}
         (tmp_path / file.name).write_text(json.dumps(result))
-    page = tmp_path / "page.md"
+    page, numerics, history = (tmp_path / f"{name}.md" for name in ("page", "numerics", "history"))
     page.write_text(performance.PAGE.read_text())
+    numerics.write_text(performance.NUMERICS_PAGE.read_text())
+    shutil.copy(performance.FILES / performance.HISTORY, tmp_path)
     monkeypatch.setattr(performance, "FILES", tmp_path)
     monkeypatch.setattr(performance, "PAGE", page)
+    monkeypatch.setattr(performance, "NUMERICS_PAGE", numerics)
+    monkeypatch.setattr(performance, "HISTORY_PAGE", history)
     assert performance.main(["--check"]) == 1
     assert "run scripts/performance.py" in capsys.readouterr().err
     assert performance.main([]) == 0 and performance.main(["--check"]) == 0
@@ -181,3 +186,10 @@ def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypat
     tables = 1 + sum(not file.name.startswith(other) for file in tmp_path.glob("*.json"))
     assert text.count("Measured on 2 January 2030 on") == text.count("of Abacus") == tables
     assert "; load 0.5." in text
+    assert "Abacus" not in history.read_text()
+    performance.remember(json.loads((tmp_path / "peers_128.json").read_text()))
+    assert performance.main(["--check"]) == 1 and performance.main([]) == 0
+    head, _, *rows = [x for x in history.read_text().splitlines() if x.startswith("|")]
+    assert "2030-01-02" in head and "2 cores of Abacus" in head
+    ratio = json.loads((tmp_path / "peers_128.json").read_text())["rows"][0]["ratios"][0]
+    assert any("fluidsim" in row and f"{ratio:.4g} |" in row for row in rows)
