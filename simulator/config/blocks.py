@@ -52,10 +52,12 @@ class GridSettings(Settings):
     )
     """Lengths of the periodic box along the axes of the grid, 2 pi by default; entries such as 2*pi
     are possible."""
-    dealias: Literal["two_thirds", "spherical", "none"] = "two_thirds"
+    dealias: Literal["two_thirds", "spherical", "phase_shift", "none"] = "two_thirds"
     """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical keeps the modes within 2
     sqrt(2)/3 of the Nyquist wavenumber, and computes products on two grids half a spacing apart:
-    both are free of aliasing. none keeps all modes, with aliasing errors."""
+    both are free of aliasing. phase_shift keeps the modes of spherical, on one shifted grid in each
+    stage of rk2, rk4 or etdrk4: aliasing errors cancel but for a remainder that is small in viscous
+    flows with k_max eta >= 1. none keeps all modes, with aliasing errors."""
     shell_width: Positive | None = None
     """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random
     fields; by default the largest 2 pi / L_i, which is coarse in a long box."""

@@ -7,6 +7,7 @@ energy budget, the next force, and the particles' devices."""
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import repeat
 from operator import add
 from typing import Any, NamedTuple, cast
 
@@ -89,20 +90,21 @@ def explicit_step(
     system: System, integrator: Integrator, begin: State, choose: Choose, wrap: Wrap | None
 ) -> State:
     """A step of an integrator that takes L exactly and N explicitly."""
-    first: Tendency = partial(system.tendency, begin, True)
-    other: Tendency = partial(system.tendency, begin, False)
-    if wrap is not None:
-        first = wrap(first)
-        other = wrap(other)
+    shifted = system.model.transform.grid.dealias == "phase_shift"
+    shifts = iter(integrator.shifts(begin.step)) if shifted else repeat(None)
+
+    def evaluated(u: Evolved, t: Number, limited: bool = False) -> tuple[Evolved, Any]:
+        at_stage: Tendency = partial(system.tendency, begin, limited, next(shifts))
+        return (at_stage if wrap is None else wrap(at_stage))(u, t)
 
     def explicit(u: Evolved, t: Number) -> Evolved:
-        return other(u, t)[0]
+        return evaluated(u, t)[0]
 
     u = system.unknowns(begin)
     balance = None
     if begin.memory.residual is not None:
         balance = system.balance(begin.fields, begin.time, begin.memory)
-    a, maxima = first(u, begin.time)
+    a, maxima = evaluated(u, begin.time, limited=True)
     if system.model.transform.layout.on_gpu:
         # Else XLA would compute `a` twice: for the next tendency, and as a register.
         a = Evolved(a | lax.optimization_barrier(a.without_combinations()))

@@ -24,6 +24,7 @@ from simulator.physics.stepping.coupled import Coupled
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Nonlinear
 from simulator.spectral.arrays import Number, Numbers
+from simulator.spectral.transform import Shift
 
 
 class System:
@@ -81,9 +82,10 @@ class System:
         return along
 
     def tendency(
-        self, begin: State, limited: bool, u: Evolved, time: Number
+        self, begin: State, limited: bool, shift: Shift | None, u: Evolved, time: Number
     ) -> tuple[Evolved, Numbers]:
-        """N(u, t), and the maxima that limit dt, if it is `limited` by u."""
+        """N(u, t) on the grid with this `shift`, and the maxima that limit dt, if it is `limited` by
+        u."""
         fields = {name: u[name] for name in begin.fields}
         model = self.model
         if self.sheared is not None:
@@ -96,7 +98,7 @@ class System:
         if self.forcing is not None:
             accelerations = self.forcing.acceleration(fields, time, begin.memory.forcing)
         keep = self.swarm.takes if self.swarm.kinds else ()
-        rates, evaluated = tendency(model, fields, time, accelerations, keep, limited)
+        rates, evaluated = tendency(model, fields, time, accelerations, keep, limited, shift)
         if not self.swarm.kinds:
             return Evolved(rates), evaluated.maxima
         change = rates["velocity"] + linear_rates(model, fields)["velocity"]

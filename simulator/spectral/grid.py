@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-Dealias = Literal["two_thirds", "spherical", "none"]
+Dealias = Literal["two_thirds", "spherical", "phase_shift", "none"]
 AXES = "xyz"
 T = TypeVar("T")
 
@@ -28,8 +28,8 @@ class Grid:
 
     A mode is identified by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real
     fields keep |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic
-    products free of aliasing. `spherical` keeps the modes within 2 sqrt(2) / 3 of the Nyquist
-    wavenumber; for its treatment of aliasing see `simulator.spectral.transform`."""
+    products free of aliasing. `spherical` and `phase_shift` keep the modes within 2 sqrt(2) / 3 of
+    the Nyquist wavenumber; for their treatment of aliasing see `simulator.spectral.transform`."""
 
     shape: tuple[int, int, int]
     box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
@@ -68,7 +68,7 @@ class Grid:
         match self.dealias:
             case "two_thirds":
                 kept = [(n - 1) // 3 for n in self.shape]
-            case "spherical":
+            case "spherical" | "phase_shift":
                 kept = [min((n - 1) // 2, math.floor(math.sqrt(8 / 9) * n / 2)) for n in self.shape]
             case "none":  # an even grid's Nyquist planes are not part of the state
                 kept = [(n - 1) // 2 for n in self.shape]
@@ -77,7 +77,7 @@ class Grid:
     @property
     def spherical(self) -> bool:
         """Whether the kept modes lie within an ellipsoid inside the box that `kept` spans."""
-        return self.dealias == "spherical"
+        return self.dealias in ("spherical", "phase_shift")
 
     @property
     def points(self) -> int:

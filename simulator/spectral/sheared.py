@@ -270,7 +270,7 @@ class ShearedTransform(Transform):
             return self.still.forward(values)
         if self.grid.spherical:
             raise UserError(
-                "grid.dealias: values of a sheared flow are read with two_thirds only, not with spherical"
+                f"grid.dealias: values of a sheared flow are read with two_thirds only, not with {self.grid.dealias}"
             )
         values = self.physical.whole(values, "forward")
         bands = []

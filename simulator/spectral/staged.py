@@ -188,7 +188,7 @@ def comparable(function: PointwiseFunction) -> PointwiseFunction:
     program."""
     if not isinstance(function, partial) or function.keywords:
         return function
-    bound = Bound(function.func, function.args)
+    bound = Bound(function.func, tuple(map(comparable, function.args)))
     try:
         hash(bound)
     except TypeError:

@@ -3,14 +3,21 @@
 A quadratic product on N points gives the mode k an error from k + N e for vectors e of integers. If
 only modes within 2 sqrt(2) / 3 of the Nyquist wavenumber are kept, e has a single nonzero
 component: 1 or -1. On a grid shifted by half a spacing along x, y and z that error has the opposite
-sign: the mean over both grids is the exact convolution. Patterson & Orszag, Phys. Fluids 14, 2538
-(1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), section 3.3.2."""
+sign: the mean over both grids is the exact convolution (`spherical`). Patterson & Orszag, Phys.
+Fluids 14, 2538 (1971); Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006),
+section 3.3.2.
+
+With `phase_shift` each stage of a step uses one grid, and two stages of equal weight use grids half
+a spacing apart: their errors cancel but for the change of the fields between the stages, which is
+of order dt. Rogallo, NASA TM 81315 (1981); both grids of a pair are moved by a further shift, another
+one in each step, whose phases let what is left average out: Lambert, Reneuve & Augier,
+arXiv:2603.08892."""
 
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -20,7 +27,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Inexact, Shaped
 
-from simulator.spectral.arrays import PhysicalField, SpectralField, SpectralFields
+from simulator.spectral.arrays import Number, PhysicalField, SpectralField, SpectralFields
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.operators import translate
@@ -47,6 +54,9 @@ class Local(NamedTuple):
             {name: jnp.broadcast_to(value, shape) for name, value in self.means.items()},
         )
 
+
+Shift = tuple[float | Number, float | Number, float | Number]
+"""A shift of the grid along x, y and z, in spacings."""
 
 PointwiseFunction = Callable[[Tree, Points, Tree], Local]
 """A pure function from values by name, coordinates and parameters at a point to `Local`. The
@@ -113,6 +123,7 @@ class Transform(Protocol):
         parameters: Tree = (),
         keep: Collection[str] = (),
         stored: Mapping[str, jax.Array] = NOTHING_STORED,
+        shift: Shift | None = None,
     ) -> Evaluated:
         """The coefficients of products of fields: `pointwise` is applied to the values of all
         `inputs` at each point, and of the arrays (..., x, y, z) `stored`, which it gets by name
@@ -121,15 +132,19 @@ class Transform(Protocol):
         If `kept_order` is not None, the values of those inputs whose names `keep` lists are
         returned too. With `two_thirds` and `spherical` dealiasing, products of two fields are free
         of aliasing: with `spherical`, products and means are averaged over two grids half a spacing
-        apart, and maxima are taken over both."""
+        apart, and maxima are taken over both. So they are with `phase_shift`, unless `shift` names
+        one grid; then no values are kept."""
         if not jax.tree.leaves(inputs):
             raise ValueError("evaluate needs at least one input field")
-        original = self.evaluate_once(inputs, pointwise, parameters, keep, stored)
-        if self.grid.dealias != "spherical" or not self.layout.truncated:
-            return original
+        if not self.grid.spherical or not self.layout.truncated:
+            return self.evaluate_once(inputs, pointwise, parameters, keep, stored)
         if stored:
-            raise ValueError("spherical dealiasing needs values between the grid points, too")
-        shifted = self._evaluate_shifted(inputs, pointwise, parameters)
+            problem = "dealiasing needs values between the grid points, too"
+            raise ValueError(f"{self.grid.dealias} {problem}")
+        if shift is not None:
+            return self._evaluate_shifted(inputs, pointwise, parameters, shift)
+        original = self.evaluate_once(inputs, pointwise, parameters, keep)
+        shifted = self._evaluate_shifted(inputs, pointwise, parameters, (0.5, 0.5, 0.5))
 
         def mean(a: jax.Array, b: jax.Array) -> jax.Array:
             return 0.5 * (a + b)
@@ -142,25 +157,24 @@ class Transform(Protocol):
         )
 
     def _evaluate_shifted(
-        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree, shift: Shift
     ) -> Evaluated:
-        """`evaluate_once` on the grid shifted by half a spacing; the products are shifted back, to
-        fields on the grid."""
+        """`evaluate_once` on the shifted grid; the products are shifted back, to fields on the
+        grid."""
+        x, y, z = (
+            a * h if n > 1 else 0.0
+            for a, h, n in zip(shift, self.grid.spacing, self.grid.shape, strict=True)
+        )
 
-        def moved(tree: Tree, sign: float) -> Tree:
-            x, y, z = (sign * h / 2 for h in self.grid.spacing)
+        def moved(tree: Tree, sign: int) -> Tree:
+            back = (sign * x, sign * y, sign * z)
             return jax.tree.map(
-                lambda f: self.layout.constrain(translate(self.layout, f, (x, y, z))), tree
+                lambda f: self.layout.constrain(translate(self.layout, f, back)), tree
             )
 
-        def shifted_pointwise(values: Tree, points: Points, given: Tree) -> Local:
-            (dx, dy, dz), own_parameters = given
-            return pointwise(
-                values, Points(points.x + dx, points.y + dy, points.z + dz), own_parameters
-            )
-
-        lengths = tuple(jnp.asarray(h / 2, self.dtype) for h in self.grid.spacing)
-        evaluated = self.evaluate_once(moved(inputs, 1), shifted_pointwise, (lengths, parameters))
+        lengths = tuple(jnp.asarray(length, self.dtype) for length in (x, y, z))
+        at_points = partial(_at_shifted_points, pointwise)
+        evaluated = self.evaluate_once(moved(inputs, 1), at_points, (lengths, parameters))
         return evaluated._replace(products=moved(evaluated.products, -1))
 
     def evaluate_once(
@@ -171,9 +185,16 @@ class Transform(Protocol):
         keep: Collection[str] = (),
         stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
-        """`evaluate` on the points of the grid alone, without the shifted grid of `spherical`
-        dealiasing; here the reference, for backends that do not visit physical space in blocks."""
+        """`evaluate` on the points of the grid alone, without the shifted grids of `spherical` and
+        `phase_shift` dealiasing; here the reference, for backends that do not visit physical space in blocks."""
         return evaluate_whole(self, inputs, pointwise, parameters, stored)
+
+
+def _at_shifted_points(
+    pointwise: PointwiseFunction, values: Tree, points: Points, given: Tree
+) -> Local:
+    (dx, dy, dz), parameters = given
+    return pointwise(values, Points(points.x + dx, points.y + dy, points.z + dz), parameters)
 
 
 def evaluate_whole(

@@ -113,6 +113,7 @@ TEXTS = st.sampled_from(
         "single",
         "none",
         "spherical",
+        "phase_shift",
         "pencil",
         "jaxdecomp",
         "10 parsec",

@@ -481,7 +481,7 @@ FACTORS: dict[str, dict[str, Level]] = {
     "step": {"fixed": {"time": {"dt": 0.01}}, "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}}},
     "dealias": {
         name: ({"grid": {"dealias": name}} if name else {})
-        for name in ("", "two_thirds", "spherical", "none")
+        for name in ("", "two_thirds", "spherical", "phase_shift", "none")
     },
     "precision": {"double": {}, "single": {"precision": "single"}},
     "memory": {"auto": {}, "low": {"run": {"memory": "low"}}},

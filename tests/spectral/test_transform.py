@@ -85,7 +85,7 @@ def test_every_schedule_is_among_the_cases():
 @settings(max_examples=8)
 @given(
     st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 17)),
-    st.sampled_from(["two_thirds", "spherical", "none"]),
+    st.sampled_from(["two_thirds", "spherical", "phase_shift", "none"]),
     st.sampled_from(["z_xy", "zx_y", "z_y_x"]),
     st.integers(1, 8),
     st.booleans(),
@@ -291,16 +291,43 @@ def test_products_are_exact_convolutions(shape, backend, count):
     assert both.maxima["largest"] >= here.maxima["largest"]
 
 
-def test_coordinates_are_those_of_the_moved_points():
+@pytest.mark.parametrize(("shape", "backend", "count"), SPHERICAL)
+def test_grids_half_a_spacing_apart_have_opposite_errors(shape, backend, count):
+    """With `phase_shift`, for any shift of the first; without one the product is exact."""
+    t = make_transform(
+        Grid(shape, dealias="phase_shift"), jax.devices()[:count], np.float64, backend=backend
+    )
+    field = gaussian(t.layout, 3, 2)
+
+    def product(values, points, parameters):
+        return Local({"p": values["f"][0] * values["f"][1]})
+
+    @jax.jit
+    def run(field, shift):
+        grids = (shift, shift + 0.5)
+        found = (t.evaluate({"f": field}, product, shift=tuple(s)) for s in grids)
+        return t.evaluate({"f": field}, product).products["p"], *(f.products["p"] for f in found)
+
+    exact, one, other = map(np.asarray, run(field, jnp.asarray([0.3, 0.8, -0.4])))
+    size = abs(exact).max()
+    tolerance = 8 * np.log2(np.prod(shape)) * EPSILON
+    assert abs((one + other) / 2 - exact).max() < tolerance * size
+    assert abs(one - exact).max() > 1e-3 * size
+
+
+@pytest.mark.parametrize("shift", [None, (0.3, 0.8, -0.4)])
+def test_coordinates_are_those_of_the_moved_points(shift):
     """A product that is given as a function of x, y, z: sin(x + 2 y) cos(z), half of it from each
-    grid."""
-    t = make_transform(Grid((12, 10, 8), dealias="spherical"), jax.devices()[:1], np.float64)
+    grid, or all from one."""
+    t = make_transform(Grid((12, 10, 8), dealias="phase_shift"), jax.devices()[:1], np.float64)
 
     def wave(values, points, parameters):
         return Local({"p": jnp.sin(points.x + 2 * points.y) * jnp.cos(points.z)})
 
     zero = jnp.zeros(t.layout.shape, complex)
-    found = t.inverse(jax.jit(lambda f: t.evaluate({"f": f}, wave).products["p"])(zero))
+    found = t.inverse(
+        jax.jit(lambda f: t.evaluate({"f": f}, wave, shift=shift).products["p"])(zero)
+    )
     x, y, z = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in t.grid.shape), indexing="ij")
     np.testing.assert_allclose(np.asarray(found), np.sin(x + 2 * y) * np.cos(z), atol=100 * EPSILON)
 

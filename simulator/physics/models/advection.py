@@ -169,5 +169,5 @@ class PrescribedVelocity(Momentum):
 def advection_of(grid: Grid, magnetic: bool = False) -> Momentum:
     """The form with the fewest transforms that conserves energy: the stress if products are
     exact."""
-    exact = grid.dealias in ("two_thirds", "spherical")
+    exact = grid.dealias != "none"
     return BasdevantStress(magnetic) if exact else Rotational(magnetic)

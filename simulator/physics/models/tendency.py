@@ -20,7 +20,7 @@ from simulator.physics.stepping.coupled import Coupling
 from simulator.physics.terms.term import Added, Term
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import Number, OverModes, PointValues, Truth
-from simulator.spectral.transform import NOTHING_STORED, Tree
+from simulator.spectral.transform import NOTHING_STORED, Shift, Tree
 
 
 def linear_terms(model: Equation) -> dict[str, OverModes]:
@@ -82,12 +82,13 @@ def tendency(
     accelerations: Fields | None = None,
     keep: Collection[str] = (),
     limited: bool = True,
+    shift: Shift | None = None,
 ) -> tuple[Fields, Evaluated]:
-    """N plus the accelerations of a forcing; and the result of `Transform.evaluate`, with the
-    values of the inputs in `keep` and, if dt is `limited` by these fields, with the `rate` (1/time)
-    that limits it as the maximum."""
+    """N plus the accelerations of a forcing; and the result of `Transform.evaluate` on the grid with
+    this `shift`, with the values of the inputs in `keep` and, if dt is `limited` by these fields,
+    with the `rate` (1/time) that limits it as the maximum."""
     model = model.at(time)
-    evaluated = _evaluated(model, fields, time, accelerations or {}, keep, limited)
+    evaluated = _evaluated(model, fields, time, accelerations or {}, keep, limited, shift)
     products = evaluated.products
     parts: list[Fields] = []
     if model.terms:
@@ -143,6 +144,7 @@ def _evaluated(
     accelerations: Fields,
     keep: Collection[str],
     limited: bool,
+    shift: Shift | None,
 ) -> Evaluated:
     """The products of the equation, its closure and its terms; with terms as `TermProducts`."""
     kind = type(model)
@@ -164,7 +166,7 @@ def _evaluated(
         inputs = added(inputs, {model.extension.pushed: acceleration})
     values = [name for name in keep if name in inputs] if keep else []
     at = partial(pointwise, model, limited)
-    return model.transform.evaluate(inputs, at, numbers, tuple(values), stored)
+    return model.transform.evaluate(inputs, at, numbers, tuple(values), stored, shift)
 
 
 def pointwise(

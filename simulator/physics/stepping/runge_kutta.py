@@ -31,7 +31,13 @@ class RungeKutta4(Integrator):
     couples = True
     order = 4
     # The stability region reaches to 2.83 on the imaginary axis: the limit except for `none`.
-    max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
+    max_cfl: ClassVar[Mapping[str, float]] = {
+        "two_thirds": 1.35,
+        "spherical": 0.95,
+        "phase_shift": 0.95,
+        "none": 0.4,
+    }
+    moves = (0, 1 / 6, 2 / 3, 1 / 2)
 
     def step(
         self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
@@ -110,7 +116,13 @@ class RungeKutta2(Integrator):
 
     couples = True
     order = 2
-    max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.4, "spherical": 0.3, "none": 0.15}
+    max_cfl: ClassVar[Mapping[str, float]] = {
+        "two_thirds": 0.4,
+        "spherical": 0.3,
+        "phase_shift": 0.3,
+        "none": 0.15,
+    }
+    moves = (0, 1 / 2)
 
     def step(
         self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved
@@ -167,6 +179,7 @@ class ExponentialRungeKutta4(Integrator):
     order = 4
     # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
+    moves = RungeKutta4.moves
 
     def step(
         self, u: Evolved, t: Number, dt: Number, a: Evolved, N: Nonlinear, L: Evolved

@@ -174,10 +174,8 @@ def stored_mask(
 ) -> StoredValues:
     """A mask from a file. Raises UserError if it does not fit the run's grid."""
     if transform.grid.spherical and transform.layout.truncated:
-        problem = (
-            "an array has no values between the grid points, which grid.dealias: spherical needs"
-        )
-        raise UserError(f"kind: {problem}; two_thirds")
+        problem = "an array has no values between the grid points, which grid.dealias: "
+        raise UserError(f"kind: {problem}{transform.grid.dealias} needs; two_thirds")
     with prefixed("path", ": "):
         return fitting_array(settings.path, settings.dataset, (), transform, files)
 

@@ -166,10 +166,12 @@ class Recorder:
         return NUMBERS + self.numbers.index(value)
 
     def operation(self, kind: str, a: int, b: int) -> int:
-        """A name for the result of an operation."""
+        """A name for the result of an operation; none if an operand has no name."""
+        if min(a, b) < 0:
+            return UNKNOWN
         key = kind, a, b
         if key not in self.operations:
-            if min(a, b) < 0 or len(self.operations) == MOST_OPERATIONS:
+            if len(self.operations) == MOST_OPERATIONS:
                 raise MissingOperation
             self.operations[key] = Operation(kind, RESULTS + len(self.operations), a, b)
         return self.operations[key].result
@@ -241,7 +243,7 @@ class Recorder:
         self, inputs: int, products: list[int], reduced: list[int], maxima: int
     ) -> Operations:
         """The operations with results in registers."""
-        if max(len(products), inputs) > MOST_INPUTS or min(products, default=0) < 0:
+        if max(len(products), inputs) > MOST_INPUTS or min([*products, *reduced], default=0) < 0:
             raise MissingOperation
         if len(set(reduced)) < len(reduced):
             raise MissingOperation

@@ -142,7 +142,11 @@ class Turbulence(Observable["NavierStokes"]):
     def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> dict[str, str]:
         if not self.resolves or model.closure is not None:
             return {}
-        return unresolved(row, [measure for measure in FIELDS if measure.scale in row])
+        lines = unresolved(row, [measure for measure in FIELDS if measure.scale in row])
+        if model.transform.grid.dealias == "phase_shift":
+            aliased = "phase_shift leaves aliasing errors there, grid.dealias: spherical none"
+            lines = {field: f"{line}; {aliased}" for field, line in lines.items()}
+        return lines
 
 
 def products_about(mean: Float[Array, " d"], values: PhysicalVector, name: str) -> PointValues:
