@@ -7,6 +7,7 @@ force that it computes from the coefficients of the products."""
 from collections.abc import Sequence
 from functools import cache
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
@@ -17,6 +18,7 @@ from simulator.spectral.operators import (
     cross,
     curl,
     inverse_square,
+    project,
     symmetric_pairs,
     wavenumbers,
 )
@@ -109,6 +111,12 @@ class Momentum:
         may have added a `stress`."""
         raise TypeError(f"{type(self).__name__} does not define force")
 
+    def rate(
+        self, layout: Layout, products: Fields, others: SpectralVector | float
+    ) -> SpectralVector:
+        """The solenoidal part of the force and of other accelerations, if there are any."""
+        return project(layout, self.force(layout, products) + others)
+
 
 class BasdevantStress(Momentum):
     """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms; in a plane 2 + 2.
@@ -127,6 +135,14 @@ class BasdevantStress(Momentum):
 
     def force(self, layout: Layout, products: Fields) -> SpectralVector:
         return -divergence_of_stress(layout, products["stress"])
+
+    def rate(
+        self, layout: Layout, products: Fields, others: SpectralVector | float
+    ) -> SpectralVector:
+        if not layout.on_gpu:
+            return super().rate(layout, products, others)
+        rate = -solenoidal_divergence(layout, products["stress"])
+        return rate + project(layout, others) if isinstance(others, jax.Array) else rate
 
 
 class Rotational(Momentum):

@@ -15,13 +15,7 @@ has no effect there, because its force is a gradient, and the only closures are 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-import jax
-
-from simulator.physics.models.advection import (
-    BasdevantStress,
-    advection_of,
-    solenoidal_divergence,
-)
+from simulator.physics.models.advection import advection_of
 from simulator.physics.models.closures import CLOSURES, varied_arrays
 from simulator.physics.models.damping import HyperdiffusionSettings, absent, flow_damping
 from simulator.physics.models.equation import Equation, Field, MakeTransform, Numerics
@@ -140,13 +134,7 @@ class NavierStokes(Equation):
     def combine(self, products: Fields, fields: Fields) -> Fields:
         u = fields["velocity"]
         waves = 0.0 if "velocity" in self.integrated else self.body_force(fields)
-        layout = self.transform.layout
-        if layout.on_gpu and isinstance(self.momentum, BasdevantStress):
-            rates = {"velocity": -solenoidal_divergence(layout, products["stress"])}
-            if isinstance(waves, jax.Array):
-                rates["velocity"] += self.project(waves)
-        else:
-            rates = {"velocity": self.project(self.momentum.force(layout, products) + waves)}
+        rates = {"velocity": self.momentum.rate(self.transform.layout, products, waves)}
         if self.sheared is not None:  # whose gradient turns k, too
             rates["velocity"] += self.sheared.along(u)
         for s in self.transported:
