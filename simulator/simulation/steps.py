@@ -30,6 +30,7 @@ from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, Truth, Whole
 from simulator.spectral.collectives import after
 from simulator.spectral.operators import squared
+from simulator.spectral.transform import Shift
 
 SORT_EVERY = 32
 """Steps after which matter's particles are sorted. In between most move by a few cells at most."""
@@ -51,8 +52,8 @@ class StepEnd(NamedTuple):
 Choose = Callable[[State, Number], StepEnd]
 """(state, the largest rate (1/time) that its step has to resolve) to the end of the step."""
 
-Tendency = Callable[[Evolved, Number], tuple[Evolved, Any]]
-"""(u, t) to N and the maxima that limit dt."""
+Tendency = Callable[[Shift | None, Evolved, Number], tuple[Evolved, Any]]
+"""(shift of the grid, u, t) to N and the maxima that limit dt."""
 
 Wrap = Callable[[Tendency], Tendency]
 
@@ -60,8 +61,8 @@ Wrap = Callable[[Tendency], Tendency]
 def step_of(
     system: System, integrator: Integrator, wrap: Wrap | None = None
 ) -> Callable[[State, Number | float], State]:
-    """The pure function (state, dt) -> state. `wrap` maps the tendency (u, t) -> (rates, maxima) to
-    another function with the same result, e.g. `jax.checkpoint`."""
+    """The pure function (state, dt) -> state. `wrap` maps a `Tendency` to another function
+    with the same result, e.g. `jax.checkpoint`."""
 
     def step(state: State, dt: Number | float) -> State:
         size = jnp.asarray(dt, jnp.float64)
@@ -90,21 +91,22 @@ def explicit_step(
     system: System, integrator: Integrator, begin: State, choose: Choose, wrap: Wrap | None
 ) -> State:
     """A step of an integrator that takes L exactly and N explicitly."""
+    first: Tendency = partial(system.tendency, begin, True)
+    other: Tendency = partial(system.tendency, begin, False)
+    if wrap is not None:
+        first = wrap(first)
+        other = wrap(other)
     shifted = system.model.transform.grid.dealias == "phase_shift"
     shifts = iter(integrator.shifts(begin.step)) if shifted else repeat(None)
 
-    def evaluated(u: Evolved, t: Number, limited: bool = False) -> tuple[Evolved, Any]:
-        at_stage: Tendency = partial(system.tendency, begin, limited, next(shifts))
-        return (at_stage if wrap is None else wrap(at_stage))(u, t)
-
     def explicit(u: Evolved, t: Number) -> Evolved:
-        return evaluated(u, t)[0]
+        return other(next(shifts), u, t)[0]
 
     u = system.unknowns(begin)
     balance = None
     if begin.memory.residual is not None:
         balance = system.balance(begin.fields, begin.time, begin.memory)
-    a, maxima = evaluated(u, begin.time, limited=True)
+    a, maxima = first(next(shifts), u, begin.time)
     if system.model.transform.layout.on_gpu:
         # Else XLA would compute `a` twice: for the next tendency, and as a register.
         a = Evolved(a | lax.optimization_barrier(a.without_combinations()))
@@ -254,14 +256,14 @@ def joined_steps(
         begin = with_contents(begin, old, rate)
         new = at_failure(begin, _if_due(due, begin, with_room(model, begin, new)))
         moved = new.step > begin.step
-        new = sorted_by_cell(model, new, moved & (begin.step % SORT_EVERY == 0))
+        new = with_sorted_particles(model, new, moved & (begin.step % SORT_EVERY == 0))
         return _Round(new, jnp.where(moved, stages.kicks[1], 0), moved)
 
     begun = _Round(state, jnp.zeros((), jnp.float64), unfinished(state))
     return lax.while_loop(lambda begun: begun.due, round_, begun).state
 
 
-def sorted_by_cell(model: Composite, state: State, due: Truth) -> State:
+def with_sorted_particles(model: Composite, state: State, due: Truth) -> State:
     """The state, if `due` with the particles in the order in which their masses lie on the grid."""
     particles = {
         name: in_cell_order(particles, model.populations[name].domain, due, "xyz")
