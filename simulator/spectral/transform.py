@@ -167,9 +167,9 @@ class Transform(Protocol):
         )
 
         def moved(tree: Tree, sign: int) -> Tree:
-            back = (sign * x, sign * y, sign * z)
+            by = (sign * x, sign * y, sign * z)
             return jax.tree.map(
-                lambda f: self.layout.constrain(translate(self.layout, f, back)), tree
+                lambda f: self.layout.constrain(translate(self.layout, f, by)), tree
             )
 
         lengths = tuple(jnp.asarray(length, self.dtype) for length in (x, y, z))
@@ -186,7 +186,8 @@ class Transform(Protocol):
         stored: Mapping[str, jax.Array] = NOTHING_STORED,
     ) -> Evaluated:
         """`evaluate` on the points of the grid alone, without the shifted grids of `spherical` and
-        `phase_shift` dealiasing; here the reference, for backends that do not visit physical space in blocks."""
+        `phase_shift` dealiasing; here the reference, for backends that do not visit physical space
+        in blocks."""
         return evaluate_whole(self, inputs, pointwise, parameters, stored)
 
 

@@ -39,7 +39,8 @@ template <class T> static inline void four(Complex<T> &a, Complex<T> &b, Complex
   d = plus_i(odd, difference);
 }
 
-// b_k = sum_j exp(-2 pi i j k / R) a_j, in place; every `stride`-th of `roots` is a root of order R. Odd radices join the terms j and R - j:
+// b_k = sum_j exp(-2 pi i j k / R) a_j, in place; every `stride`-th of `roots` is a root of order R. Odd radices join the
+// terms j and R - j:
 // b_k, b_(R-k) = a_0 + sum_j cos(2 pi j k / R) (a_j + a_(R-j)) -+ i sum_j sin(2 pi j k / R) (a_j - a_(R-j)).
 template <class T, int R> struct Butterfly {
   static inline void apply(Complex<T> *a, const T *roots, int stride = 1) {

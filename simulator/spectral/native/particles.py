@@ -148,10 +148,7 @@ def kicked(
 ) -> tuple[jax.Array, jax.Array]:
     """velocity + length pull (3, n) for the first `count` particles; and the largest sum_i |v_i| /
     spacing_i (1,), which has no slope."""
-    results = velocity, jax.ShapeDtypeStruct((1,), jnp.float64)
-    by = np.asarray(spacing, np.float64)
-    operands = pull, velocity, count, length
-    new, fastest = _called(KICK, results, *operands, threads=threads, spacing=by)
+    new, fastest = _kick(threads, spacing, velocity, pull, velocity, count, length)
     return new, fastest
 
 
@@ -164,9 +161,21 @@ def fastest_after(
     length: jax.Array,
 ) -> jax.Array:
     """The second result of `kicked` alone."""
-    results = jax.ShapeDtypeStruct((0,), jnp.float64), jax.ShapeDtypeStruct((1,), jnp.float64)
+    nothing = jax.ShapeDtypeStruct((0,), jnp.float64)
+    return _kick(threads, spacing, nothing, pull, velocity, count, length)[1]
+
+
+def _kick(
+    threads: int,
+    spacing: tuple[float, ...],
+    new: jax.Array | jax.ShapeDtypeStruct,
+    *operands: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """The results of a kick; `new` has the shape of the velocities, or none if they are not
+    wanted."""
+    results = new, jax.ShapeDtypeStruct((1,), jnp.float64)
     by = np.asarray(spacing, np.float64)
-    return _called(KICK, results, pull, velocity, count, length, threads=threads, spacing=by)[1]
+    return _called(KICK, results, *operands, threads=threads, spacing=by)
 
 
 @kicked.defjvp
