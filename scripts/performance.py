@@ -162,7 +162,7 @@ def equal(results: Results) -> list[str]:
                 f"{row['steps_per_time']:.1f}",
                 f"{row['seconds_per_time']:.2f} s",
                 slashed(row["ratios_per_time"]),
-                *("" if error is None else f"{error:.1e}" for error in row["errors"].values()),
+                *errors(row),
             ]
             for row in r["rows"]
         ]
@@ -185,20 +185,28 @@ def choices(results: Results) -> list[str]:
     """This program's schemes at equal k_max, by cost and error."""
     lines: list[str] = []
     for r in results:
-        ours = [row for row in r["rows"] if row["program"].startswith("simulator")]
-        first = ours[0]["seconds_per_time"]
+        mine = list(filter(ours, r["rows"]))
+        first = mine[0]["seconds_per_time"]
         rows = [
             [
                 row["program"].removeprefix("simulator, "),
                 ms(row["seconds"]),
                 f"{row['seconds_per_time'] / first:.2f}",
-                *("" if error is None else f"{error:.1e}" for error in row["errors"].values()),
+                *errors(row),
             ]
-            for row in ours
+            for row in mine
         ]
-        errors = ("error of dissipation", "of E(k) up to 0.9 k_max", "from aliasing")
-        lines += section(r, (r["rows"][0]["step"], "a step", "a time unit", *errors), rows)
+        of = ("error of dissipation", "of E(k) up to 0.9 k_max", "from aliasing")
+        lines += section(r, (r["rows"][0]["step"], "a step", "a time unit", *of), rows)
     return lines[:-1]
+
+
+def ours(row: Mapping[str, Any]) -> bool:
+    return row["program"].startswith("simulator")
+
+
+def errors(row: Mapping[str, Any]) -> list[str]:
+    return ["" if error is None else f"{error:.1e}" for error in row["errors"].values()]
 
 
 def slashed(ratios: Sequence[float]) -> str:
@@ -304,8 +312,8 @@ def written(page: str, folder: Path, parts: Parts = PARTS) -> str:
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a file that the history keeps, by row: milliseconds, and for other programs
-    the ratios of this program's time to theirs."""
+    """The figures of a file that the history keeps, by row: times, with their unit in the row's
+    name, and for other programs the ratios of this program's time to theirs."""
     if "model" in result:
         what = f"{result['model']}, {result['integrator']}, {shape(result)}, {result['precision']}"
         return {f"step: {what}, {result['kernels']} (ms)": 1e3 * result["step"]}
@@ -320,10 +328,9 @@ def figures(result: Mapping[str, Any]) -> dict[str, float]:
         }
     ratios: dict[str, float] = {}
     for row in filter(lambda row: row.get("ratios"), result["rows"]):
-        same = [r["program"] for r in result["rows"] if r["step"] == row["step"]]
-        ours = [program for program in same if program.startswith("simulator")]
-        for program, ratio in zip(ours, row["ratios"], strict=True):
-            ratios[f"{row['step']}: {program} / {row['program']}"] = ratio
+        mine = [r for r in filter(ours, result["rows"]) if r["step"] == row["step"]]
+        for my, ratio in zip(mine, row["ratios"], strict=True):
+            ratios[f"{row['step']}: {my['program']} / {row['program']}"] = ratio
     return ratios
 
 
@@ -368,7 +375,7 @@ def history(folder: Path) -> str:
             "",
             "`scripts/performance.py` writes this page from `scripts/measured/history.csv`, to which each",
             "`scripts/performance.py --measure` adds a column. Rows of two programs are ratios of times, this",
-            "program's to the other's; other rows are milliseconds. Columns of different machines, or of hours with",
+            "program's to the other's; other rows name their unit. Columns of different machines, or of hours with",
             "other work on the machine, compare only by the ratios.",
             "",
             *table(head, cells),

@@ -47,8 +47,7 @@ class Compiling:
         for name, program in programs.items():
             if name not in self._begun and isinstance(program.function, jax.stages.Wrapped):
                 compile = program.function.lower(*program.arguments).compile
-                quick = not program.often and jax.default_backend() == "cpu"
-                self._begun[name] = self._pool.submit(compile, QUICK if quick else None)
+                self._begun[name] = self._pool.submit(compile, None if program.often else QUICK)
 
     def finish(
         self, programs: Mapping[str, Compilable], say: Callable[[str], None]
