@@ -175,6 +175,20 @@ def test_a_damaged_library_is_built_again(tmp_path: Path):
     assert made.stat().st_size > 1000
 
 
+CHECKS = [
+    Path(__file__).with_name("native") / f"{name}.cc" for name in ("check", "check_particles")
+]
+
+
+@needs_kernels
+@pytest.mark.parametrize("program", CHECKS, ids=lambda path: path.stem)
+def test_a_check_fits_the_kernels(program: Path):
+    """The slow tier runs these programs; a changed argument of a kernel fails here, in every run."""
+    command = [build.compiler(os.environ), *build.FLAGS, "-fsyntax-only", "-I", str(build.SOURCES)]
+    done = subprocess.run([*command, str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @needs_kernels
 @pytest.mark.slow
 def test_kernels_under_sanitizers(tmp_path: Path):
@@ -183,17 +197,10 @@ def test_kernels_under_sanitizers(tmp_path: Path):
     flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
     compiler = build.compiler(os.environ)
     objects = build.objects(compiler, tmp_path, "check", flags, ("plan", "order"))
-    for name in ("check", "check_particles"):
-        program = Path(__file__).with_name("native") / f"{name}.cc"
-        command = [
-            compiler,
-            *build.FLAGS,
-            *flags,
-            "-I",
-            str(build.SOURCES),
-            str(program),
-            *map(str, objects),
-        ]
-        subprocess.run([*command, "-o", str(tmp_path / name)], check=True)
-        done = subprocess.run([str(tmp_path / name), "400"], capture_output=True, text=True)
+    options = (*build.FLAGS, *flags, "-I", str(build.SOURCES))
+    for program in CHECKS:
+        path = tmp_path / program.stem
+        command = [compiler, *options, str(program), *map(str, objects), "-o", str(path)]
+        subprocess.run(command, check=True)
+        done = subprocess.run([str(path), "400"], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -198,22 +198,23 @@ static bool selected() {
   return away == expected;
 }
 
-// A kick, and a kick with a drift, against their definition; round-off of numbers of order 10.
+// A kick, and two kicks with a drift, against their definition; round-off of numbers of order 10.
 template <class T> static bool moved() {
   const index entries = any(0, 70), count = any(0, entries), size = 3 * entries;
   typedef std::unique_ptr<double[]> Numbers;
   std::unique_ptr<T[]> pull(new T[size]);
   Numbers v(new double[size]), x(new double[size]), before(new double[size]);
-  Numbers kicked(new double[size]), flown(new double[size]), saved(new double[size]);
+  Numbers kicked(new double[size]), flown(new double[size]), slower(new double[size]), saved(new double[size]);
   for (index i = 0; i < size; ++i) pull[i] = T(number() - 0.5), v[i] = 4 * number() - 2, before[i] = x[i] = 9 * number() - 3;
   const bool lost = count && !any(0, 9), pulled = any(0, 2), saves = any(0, 1);
   if (lost) v[any(0, count - 1)] = std::numeric_limits<double>::quiet_NaN();
   double fastest = -1, most = 0;
   simulator::Kick k{0, entries, count, entries, pull.get(), v.get(), number(), {0.5, 1, 2}, kicked.get(), &fastest};
   simulator::kicker<T>()(k);
-  simulator::Drift d{0, entries, count, entries,         pulled ? pull.get() : nullptr,  v.get(),
-                     x.get(),      any(0, 4) ? number() : 0, any(0, 4) ? 2 * number() - 1 : 0, {1, 2, 3},
-                     flown.get(),  saves ? saved.get() : nullptr};
+  const double first = any(0, 4) ? number() : 0, second = any(0, 4) ? number() : 0;
+  const double length = any(0, 4) ? 2 * number() - 1 : 0;
+  simulator::Drift d{0, entries, count, entries, pulled ? pull.get() : nullptr, v.get(), x.get(), {first, second}, length,
+                     {1, 2, 3}, flown.get(), saves && pulled ? slower.get() : nullptr, saves ? saved.get() : nullptr};
   simulator::drifter<T>()(d);
   for (index i = 0; i < entries; ++i) {
     double rate = 0;
@@ -221,10 +222,12 @@ template <class T> static bool moved() {
       const index at = a * entries + i;
       if (i >= count) {
         if (kicked[at] != 0 || x[at] != 0 || (pulled && flown[at] != 0) || (saves && saved[at] != 0)) return false;
+        if (d.slower && slower[at] != 0) return false;
         continue;
       }
       const double later = v[at] + k.length * double(pull[at]);
-      const double rides = pulled ? v[at] + d.kick * double(pull[at]) : v[at];
+      const double between = pulled ? v[at] + first * double(pull[at]) : v[at];
+      const double rides = pulled ? between + second * double(pull[at]) : v[at];
       rate += std::abs(later) / k.spacing[a];
       if (saves && saved[at] != before[at]) return false;
       if (d.length == 0 && x[at] != before[at]) return false;
@@ -233,6 +236,7 @@ template <class T> static bool moved() {
         continue;
       }
       if (!(std::abs(kicked[at] - later) < 1e-14) || (pulled && !(std::abs(flown[at] - rides) < 1e-14))) return false;
+      if (d.slower && !(std::abs(slower[at] - between) < 1e-14)) return false;
       if (d.length == 0) continue;
       const double turns = (before[at] + d.length * rides - x[at]) / d.box[a];
       if (!(x[at] >= 0 && x[at] < d.box[a] && std::abs(turns - std::round(turns)) < 1e-13)) return false;
