@@ -33,6 +33,7 @@ from simulator.words import size
 
 DEFAULT = Path(__file__).with_name("step.yaml")
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
+LASTS = 50  # Minimum number of steps that a measured flow lasts.
 PAIRS = 20  # Transforms forward and back in one timed call.
 
 
@@ -105,7 +106,7 @@ def measure_step(
     (`resident`) and `temporary`. `exchanges`: number and sent bytes of the all-to-alls of one
     device, 0 if the backend does not report them."""
     cluster = simulation.cluster
-    one_step = partial(_seconds_per_step, simulation, compiled)
+    one_step = partial(seconds_per_step, simulation, compiled)
     one_step(1)
     steps = cluster.broadcast(max(1, round(ROUND / one_step(1))))
     one_step(steps)
@@ -171,18 +172,29 @@ def _limits(simulation: Simulation, moved: float, operations: float) -> dict[str
     }
 
 
-def _seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, steps: int) -> float:
-    before = int(simulation.state.step)
-    until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
-    began = perf_counter()
-    state = jax.block_until_ready(compiled(simulation.state, until))
-    seconds = perf_counter() - began
-    simulation.state = state
-    if int(state.step) < before + steps:
-        problem, _ = simulation.trouble()
-        raise RunFailure(
-            f"step {before}: {problem}; measure another configuration, or a smaller time step"
-        )
+def seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, steps: int) -> float:
+    """Seconds per step of the next `steps` steps. A flow that dies away, or blows up, begins anew.
+
+    Raises RunFailure if it does so within LASTS steps: the step that fails is timed, too."""
+    seconds = 0.0
+    left = steps
+    while left:
+        before = int(simulation.state.step)
+        until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(left))
+        began = perf_counter()
+        state = jax.block_until_ready(compiled(simulation.state, until))
+        seconds += perf_counter() - began
+        simulation.state = state
+        reached = int(state.step)
+        del state  # a start needs its memory
+        left -= reached - before
+        if left and reached < LASTS:
+            problem, _ = simulation.trouble()
+            raise RunFailure(
+                f"step {reached}: {problem}; measure another configuration, or a smaller time step"
+            )
+        if left:
+            simulation.rewind()
     return seconds / steps
 
 

@@ -131,6 +131,10 @@ class Simulation:
     def state(self, state: State) -> None:
         self._state = state
 
+    def rewind(self) -> None:
+        """Drop the current state; the next one is that of the initial condition."""
+        self._state = None
+
     @property
     def fields(self) -> Mapping[str, jax.Array]:
         """Values of the current state's evolved and derived fields on the grid, by name."""

@@ -15,7 +15,9 @@ from shipped_runs import shipped_runs
 
 from simulator.cli import main
 from simulator.config import load_config
+from simulator.errors import RunFailure
 from simulator.plan.step_time import traced_work
+from simulator.run.bench_step import seconds_per_step
 
 RUNS = shipped_runs()
 
@@ -102,6 +104,20 @@ def decaying():
 
 def work_of(s):
     return traced_work(s.step, s.placed_template, np.float64(1e-3))
+
+
+@pytest.mark.parametrize("viscosity", [1e-3, 1.0])
+def test_a_flow_that_dies_away_begins_anew(viscosity):
+    """The CFL number lengthens dt without limit as the velocity vanishes: after 600 steps, and after
+    16, too few to measure."""
+    simulation = flow(8, 8, 8, initial={"kind": "taylor_green"}, viscosity=viscosity)
+    compiled = simulation.compiled_loop()
+    if viscosity == 1:
+        with pytest.raises(RunFailure, match="not finite; measure another configuration"):
+            seconds_per_step(simulation, compiled, 1000)
+    else:
+        assert seconds_per_step(simulation, compiled, 1000) > 0
+        assert 0 < simulation.state.step < 1000
 
 
 @pytest.mark.spmd
