@@ -9,8 +9,9 @@ On processors this program has one device with a thread for each core, or --devi
 plan (pyfftw, which the first call installs into a separate environment under --folder); the
 transform published for JAX (complex, back to its input layout, --devices); `scipy.fft.rfftn`; and,
 if $SIMULATOR_MPI4PY_FFT names a Python interpreter with mpi4py-fft, FFTW through mpi4py-fft with a
-rank for each core. All transform three components of a grid forward and back, in turns; medians are
-compared. On GPUs, and in a Slurm step of several tasks, only this program's transforms are
+rank for each core. All transform three components of a grid forward and back, in turns of several
+pairs on small grids, as in a run, whose threads are awake and whose arrays are in the caches; medians
+are compared. On GPUs, and in a Slurm step of several tasks, only this program's transforms are
 measured."""
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers.environments import FOLDER, Environment, Missing, Peer, installed
+from peers.environments import FOLDER, Environment, Missing, Peer, as_long, installed
 from peers.fftw_and_scipy import PYTHON, Scipy, mpi4py_fft
 from peers.own_transforms import COMPONENTS, Compiled, Contender, compare, table, transforms
 from peers.published_transform import published_transform
@@ -38,6 +39,8 @@ from simulator.plan.benchmark_record import benchmark_record
 from simulator.spectral import Grid, Modes
 from simulator.spectral.timing import random_array
 
+POINTS = 1 << 24  # of the pairs of transforms in a turn
+
 
 class Fftw:
     """FFTW in a process of its own, which waits for its turns."""
@@ -48,7 +51,6 @@ class Fftw:
         self.name, self.close = self._process.name, self._process.close
 
     def round(self) -> tuple[float, float]:
-        """Seconds of one forward and one inverse transform of all components."""
         self._process.round()
         forward, inverse = self._process.times[-1]
         return forward, inverse
@@ -56,12 +58,12 @@ class Fftw:
 
 @contextlib.contextmanager
 def fftw(
-    folder: Path, shape: tuple[int, int, int], dtype: Any, threads: int
+    folder: Path, shape: tuple[int, int, int], dtype: Any, threads: int, pairs: int
 ) -> Iterator[list[Contender]]:
     """FFTW with threads; without it, prints the reason on stderr."""
     problem = {"shape": shape, "precision": np.dtype(dtype).name, "threads": threads}
     try:
-        peer = Fftw(folder, problem | {"components": COMPONENTS})
+        peer = Fftw(folder, problem | {"components": COMPONENTS, "pairs": pairs})
     except Missing as reason:
         print(f"left out: FFTW with threads: {reason}", file=sys.stderr)
         yield []
@@ -72,7 +74,7 @@ def fftw(
 
 @contextlib.contextmanager
 def peers(
-    shape: tuple[int, int, int], devices: Any, dtype: Any, cores: int
+    shape: tuple[int, int, int], devices: Any, dtype: Any, cores: int, pairs: int
 ) -> Iterator[list[Contender]]:
     """The other libraries' transforms that can run here, on `cores` cores; for each of the rest,
     prints the reason on stderr."""
@@ -81,15 +83,16 @@ def peers(
     if shape[1] % count == shape[2] % count == 0:
         forward, inverse, sharding = published_transform(make_mesh(devices, (count,), ("slab",)))
         values = random_array((COMPONENTS, *shape), np.result_type(dtype, np.complex64), sharding)
-        contenders.append(Compiled("published for JAX, complex", forward, inverse, values))
+        name = "published for JAX, complex"
+        contenders.append(Compiled(name, forward, inverse, values, pairs))
     else:
         print(
             f"left out: the published transform ({count} devices do not divide y and z)",
             file=sys.stderr,
         )
     values = np.random.default_rng(0).standard_normal((COMPONENTS, *shape)).astype(dtype)
-    contenders.append(Scipy(values, cores))
-    with mpi4py_fft(shape, np.dtype(dtype), COMPONENTS, cores) as ranks:
+    contenders.append(Scipy(values, cores, pairs))
+    with mpi4py_fft(shape, np.dtype(dtype), COMPONENTS, cores, pairs) as ranks:
         if ranks is None:
             print(
                 f"left out: mpi4py-fft (needs mpirun, and ${PYTHON} has to name its interpreter)",
@@ -125,11 +128,13 @@ def main() -> int:
     )
     with contextlib.ExitStack() as stack:
         shape, cores = (x, y, z), args.devices * cluster.threads
-        contenders = transforms(Modes(Grid(shape)), cluster.devices, dtype, cluster.threads)
+        pairs = as_long(POINTS, x * y * z)
+        modes = Modes(Grid(shape))
+        contenders = transforms(modes, cluster.devices, dtype, cluster.threads, pairs)
         if args.platform == "cpu" and cluster.num_processes == 1:
             if args.without != "fftw":
-                contenders += stack.enter_context(fftw(args.folder, shape, dtype, cores))
-            contenders += stack.enter_context(peers(shape, cluster.devices, dtype, cores))
+                contenders += stack.enter_context(fftw(args.folder, shape, dtype, cores, pairs))
+            contenders += stack.enter_context(peers(shape, cluster.devices, dtype, cores, pairs))
         rows = compare(contenders, args.seconds, cluster.broadcast)
     if cluster.is_first:
         print(

@@ -4,7 +4,7 @@ them in rounds.
 All contenders transform the same three components forward and back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol, cast
@@ -28,7 +28,8 @@ class Contender(Protocol):
     name: str
 
     def round(self) -> tuple[float, float]:
-        """Seconds of one forward and one inverse transform of all components."""
+        """Mean seconds of a forward and of an inverse transform of all components, from several
+        pairs."""
         ...
 
 
@@ -54,9 +55,12 @@ class Row:
 class Compiled:
     """A pair of compiled transforms of sharded arrays."""
 
-    def __init__(self, name: str, forward: Callable, inverse: Callable, values: jax.Array):
+    def __init__(
+        self, name: str, forward: Callable, inverse: Callable, values: jax.Array, pairs: int
+    ):
         self.name = name
         self._values = values
+        self._pairs = pairs
         self._forward = jax.jit(_named(forward, f"forward_{name}")).lower(values).compile()
         modes = self._forward(values)
         self._inverse = jax.jit(_named(inverse, f"inverse_{name}")).lower(modes).compile()
@@ -68,11 +72,20 @@ class Compiled:
         self.temporary = memory.temp_size_in_bytes / share
 
     def round(self) -> tuple[float, float]:
+        return mean_seconds(self._pair, self._pairs)
+
+    def _pair(self) -> tuple[float, float]:
         start = perf_counter()
         modes = jax.block_until_ready(self._forward(self._values))
         middle = perf_counter()
         jax.block_until_ready(self._inverse(modes))
         return middle - start, perf_counter() - middle
+
+
+def mean_seconds(pair: Callable[[], tuple[float, float]], pairs: int) -> tuple[float, float]:
+    """Mean seconds of a forward and of an inverse transform, from `pairs` calls of `pair`."""
+    forward, inverse = zip(*[pair() for _ in range(pairs)], strict=True)
+    return sum(forward) / pairs, sum(inverse) / pairs
 
 
 def _named(function: Callable, name: str) -> Callable:
@@ -85,7 +98,9 @@ def _named(function: Callable, name: str) -> Callable:
     return call
 
 
-def transforms(modes: Modes, devices: Devices, dtype: Any, threads: int) -> list[Contender]:
+def transforms(
+    modes: Modes, devices: Devices, dtype: Any, threads: int, pairs: int
+) -> list[Contender]:
     """Every backend and plan that works on these devices of `threads` threads, with every kind of
     kernel; the default comes first."""
     count = len(devices)
@@ -95,17 +110,17 @@ def transforms(modes: Modes, devices: Devices, dtype: Any, threads: int) -> list
     for candidate in (default, *candidates(modes, count, "auto")):
         if (candidate.backend, candidate.plan) not in seen:
             seen.add((candidate.backend, candidate.plan))
-            contenders += _with_each_kernel(modes, candidate, devices, dtype, threads)
+            each = _with_each_kernel(modes, candidate, devices, dtype, threads)
+            contenders += [Compiled(*parts, pairs) for parts in each]
     return contenders
 
 
 def _with_each_kernel(
     modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, threads: int
-) -> list[Contender]:
+) -> Iterator[tuple[str, Callable, Callable, jax.Array]]:
     has_native = (
         candidate.backend == staged.NAME and native.chosen("auto", devices[0].platform) == "native"
     )
-    contenders: list[Contender] = []
     kinds: tuple[Kernels, ...] = ("native", "xla") if has_native else ("auto",)
     for kernels in kinds:
         transform = build(modes, candidate, devices, dtype, kernels=kernels, threads=threads)
@@ -113,8 +128,7 @@ def _with_each_kernel(
             (COMPONENTS, *transform.physical.shape), dtype, transform.physical.sharding(4)
         )
         name = f"{candidate}, {kernels}" if has_native else str(candidate)
-        contenders.append(Compiled(name, transform.forward, transform.inverse, values))
-    return contenders
+        yield name, transform.forward, transform.inverse, values
 
 
 def timed_in_rounds(
