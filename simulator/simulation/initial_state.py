@@ -166,7 +166,7 @@ def begin(
     fields = {name: start[name] for name in model.fields}
     particles = {name: start[name] for name in populations_of(model)}
     several = isinstance(integrator, Multistep)
-    history = integrator.begin(Evolved(fields)) if several else {}
+    history = integrator.begin(Evolved(system.changing(fields))) if several else {}
     return beginning(fields, memory, history, particles, time)
 
 

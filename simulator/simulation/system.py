@@ -1,5 +1,6 @@
 """The equation du/dt = L u + N(u, t) of a run, as integrators solve it."""
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import add
 from typing import Any
@@ -30,8 +31,9 @@ from simulator.spectral.transform import Shift
 class System:
     """A model, its forcing, and the particles that its flow carries.
 
-    The unknowns are the evolved fields and the records of particles that move with the flow. What
-    they need of the state at the beginning of a step, `begin`, does not change within the step."""
+    The unknowns are the fields that are not constant and the records of particles that move with the
+    flow. What they need of the state at the beginning of a step, `begin`, does not change within the
+    step."""
 
     def __init__(self, model: Equation, forcing: Forcings | None, swarm: Swarm):
         self.model = model
@@ -42,13 +44,17 @@ class System:
     def unknowns(self, state: State) -> Evolved:
         """u of a state."""
         moving = self.swarm.moving(state.particles) if self.swarm.kinds else {}
-        return Evolved(state.fields | moving)
+        return Evolved(self.changing(state.fields) | moving)
+
+    def changing(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The arrays of fields that are not constant."""
+        return {name: array for name, array in arrays.items() if name not in self.model.constant}
 
     def linear(self, begin: State, dt: Number) -> Evolved:
         """L (1/time); with wavenumbers that depend on time its mean over the step."""
         if self.sheared is not None:
             return self._mean_linear(begin, begin.time, begin.time + dt)
-        diagonal: dict[str, Any] = linear_terms(self.model)
+        diagonal = self.changing(linear_terms(self.model))
         if self.swarm.kinds:
             diagonal |= self.swarm.linear(begin.memory.particles)
         if not self.model.integrated:
@@ -65,7 +71,7 @@ class System:
 
         def at(node: float) -> Evolved:
             time = start + (1 + node) / 2 * (end - start)
-            return Evolved(linear_terms(self.model.at(time, begin.time)))
+            return Evolved(self.changing(linear_terms(self.model.at(time, begin.time))))
 
         parts = (w / 2 * at(x) for x, w in zip(nodes.tolist(), weights.tolist(), strict=True))
         return reduce(add, parts)
@@ -86,7 +92,7 @@ class System:
     ) -> tuple[Evolved, Numbers]:
         """N(u, t) on the grid with this `shift`, and the maxima that limit dt, if it is `limited` by
         u."""
-        fields = {name: u[name] for name in begin.fields}
+        fields = {name: u.get(name, field) for name, field in begin.fields.items()}
         model = self.model
         if self.sheared is not None:
             model = model.at(time, begin.time)
@@ -100,11 +106,11 @@ class System:
         keep = self.swarm.takes if self.swarm.kinds else ()
         rates, evaluated = tendency(model, fields, time, accelerations, keep, limited, shift)
         if not self.swarm.kinds:
-            return Evolved(rates), evaluated.maxima
+            return Evolved(self.changing(rates)), evaluated.maxima
         change = rates["velocity"] + linear_rates(model, fields)["velocity"]
         at = (begin.particles, begin.memory.particles, time, evaluated.values.get("velocity"))
         moving = self.swarm.rates(fields, change, u, *at)
-        return Evolved(rates | moving), evaluated.maxima
+        return Evolved(self.changing(rates) | moving), evaluated.maxima
 
     def force(self, memory: StateMemory) -> Force | None:
         """The acceleration by the forcing as a function of fields and time; None without one."""

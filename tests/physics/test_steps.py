@@ -247,3 +247,28 @@ def test_every_integrator_moves_tracers_at_its_order(integrator, order):
     ]
     errors = [abs(end - exact).max() for end in ends]
     assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2
+
+
+DYNAMO = """\
+model: {kind: mhd, viscosity: 0.1, resistivity: 0.1, kinematic: true}
+grid: {shape: [8, 8, 8]}
+initial: {kind: abc, magnetic: {peak: 2, energy: 1e-6, seed: 7}}
+time: {stop: 1, dt: 0.05}
+particles:
+  - {name: tracers, kind: tracer, count: 64}
+  - {name: drops, kind: inertial, count: 64, stokes_number: 1.0}
+"""
+
+
+@pytest.mark.parametrize("integrator", ["etdrk4", "rk2", "rk3", "rk4"])
+def test_a_prescribed_velocity_is_no_unknown(integrator):
+    """It keeps its bits, moves particles and amplifies the magnetic field."""
+    run = simulation(DYNAMO, f"time.integrator={integrator}")
+    assert "velocity" not in run.system.unknowns(run.state)
+    start = jax.tree.map(jnp.copy, run.state)
+    end = advanced(run, run.state, 0.2)
+    assert np.array_equal(end.fields["velocity"], start.fields["velocity"])
+    assert not np.array_equal(end.fields["magnetic"], start.fields["magnetic"])
+    for name in start.particles:
+        before, after = (by_id(s.particles[name])["position"] for s in (start, end))
+        assert 0 < abs(after - before).max()

@@ -31,10 +31,12 @@ CEILINGS = Path(__file__).with_name("gpu_program.yaml")
 LOWER = os.environ.get("SIMULATOR_LOWER_CEILINGS") == "1"
 SHAPES = {1: (512, 512, 512), 4: (512, 1024, 1024), 8: (1024, 1024, 1024)}
 """512^3 points on each device."""
+DYNAMO = "kinematic_dynamo"
 MODELS = (
     "navier_stokes",
     "boussinesq",
     "mhd",
+    DYNAMO,
     "self_gravitating_gas",
     "schrodinger_poisson",
     "composite",
@@ -74,8 +76,10 @@ def text_and_memory(case: str, *overrides: str) -> tuple[str, float, Traffic]:
     """(scheduled program, numbers per grid point with the FFT library's workspace, traffic)."""
     model, precision, devices, plan, memory = case.split()
     shape = list(SHAPES[int(devices)])
+    if model in (DYNAMO, "mhd"):  # the first shipped run of MHD is a kinematic dynamo
+        overrides = (*overrides, f"model.kinematic={model == DYNAMO}")
     config = config_of(
-        model,
+        "mhd" if model == DYNAMO else model,
         f"grid.shape={shape}",
         f"precision={precision}",
         f"fft.decomposition={plan}",
@@ -118,7 +122,7 @@ def ceilings() -> dict[str, list[float]]:
 
 def test_ceilings_are_of_cases_that_there_are():
     assert set(ceilings()) == set(CASES) and set(FEW) <= set(CASES)
-    assert {*MODELS, "python"} == set(shipped())
+    assert {*MODELS, "python"} - {DYNAMO} == set(shipped())
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ class Equation(SpectralCalculus):
     """The largest frequency (1/time) of waves in the explicit terms, which dt resolves."""
     integrated: Sequence[str] = ()
     """The fields whose `waves` the integrator solves exactly."""
+    constant: Sequence[str] = ()
+    """The fields that keep their initial values."""
     fields: Mapping[str, FieldSpec]
     """The specifications of the evolved fields."""
 

@@ -135,6 +135,7 @@ class Mhd(NavierStokes):
             damping = Hyperdiffusion("magnetic", hyper.order, hyper.coefficient)
             self.damps = (*self.damps, damping)
         if self.kinematic:
+            self.constant = ("velocity",)
             self.momentum = PrescribedVelocity(magnetic=True)
             self.extension = FlowExtension(
                 unforced="has no effect: model.kinematic prescribes the velocity"
