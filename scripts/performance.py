@@ -364,7 +364,8 @@ def history(folder: Path) -> str:
     """The page of all figures against commits and machines."""
     with (folder / HISTORY).open(newline="") as stream:
         entries = list(csv.DictReader(stream))
-    columns = sorted({(e["date"], e["commit"], e["where"]) for e in entries})
+    measured = dict.fromkeys((e["date"], e["commit"], e["where"]) for e in entries)
+    columns = sorted(measured, key=lambda column: column[0])  # those of a day as they were added
     found = {(e["row"], (e["date"], e["commit"], e["where"])): e["value"] for e in entries}
     rows = dict.fromkeys(e["row"] for e in entries)
     head = ("row", *(f"{day}<br>{commit}<br>{where}" for day, commit, where in columns))
@@ -376,7 +377,8 @@ def history(folder: Path) -> str:
             "`scripts/performance.py` writes this page from `scripts/measured/history.csv`, to which each",
             "`scripts/performance.py --measure` adds a column. Rows of two programs are ratios of times, this",
             "program's to the other's; other rows name their unit. Columns of different machines, or of hours with",
-            "other work on the machine, compare only by the ratios.",
+            "other work on the machine, compare only by the ratios. From 00baa0af7 on, transforms of small grids are",
+            "timed several times in a row; before, in turns of one pair.",
             "",
             *table(head, cells),
             "",
