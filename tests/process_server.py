@@ -31,6 +31,8 @@ class Forked:
     process: BaseProcess
     out: Path
     err: Path
+    timeout: float = 120.0
+    """The seconds that `wait` takes at most, unless it is given others."""
     pid: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,9 +46,9 @@ class Forked:
     def poll(self) -> int | None:
         return self.process.exitcode
 
-    def wait(self, timeout: float = 120.0) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """The exit code; -9 of a process that was killed."""
-        self.process.join(timeout)
+        self.process.join(self.timeout if timeout is None else timeout)
         if self.process.exitcode is None:
             self.kill()
             raise TimeoutError(
@@ -54,7 +56,7 @@ class Forked:
             )
         return self.process.exitcode
 
-    def communicate(self, timeout: float = 120.0) -> tuple[str, str]:
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """The output, once the process has ended."""
         self.wait(timeout)
         return self.out.read_text(), self.err.read_text()
