@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from peers.own_transforms import mean_seconds
+from peers.turns import mean_seconds
 
 PYTHON = "SIMULATOR_MPI4PY_FFT"
 """Environment variable: the Python interpreter that has mpi4py-fft."""

@@ -1,6 +1,6 @@
 """FFTW in one process with threads: three real transforms there and back, by measured plans."""
 
-from turns import Line, problem, serve, timed
+from turns import Line, mean_seconds, problem, serve, timed
 
 line = Line()
 settings = problem()
@@ -22,13 +22,14 @@ values[:] = np.random.default_rng(0).standard_normal(values.shape)
 down = real.type(1 / np.prod(shape))
 
 
-def seconds() -> tuple[float, float]:
-    there = back = 0.0
-    for _ in range(settings["pairs"]):
-        there += timed(settings["pairs"], forward.execute)
-        back += timed(settings["pairs"], inverse.execute)
-        values[:] *= down
+def pair() -> tuple[float, float]:
+    there, back = timed(1, forward.execute), timed(1, inverse.execute)
+    values[:] *= down
     return there, back
+
+
+def seconds() -> tuple[float, float]:
+    return mean_seconds(pair, settings["pairs"])
 
 
 serve(line, {"name": f"FFTW, {threads} threads (pyfftw {pyfftw.__version__})"}, seconds)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import jax
 import numpy as np
 from peers.collectives import collectives
+from peers.turns import mean_seconds
 
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
@@ -80,12 +81,6 @@ class Compiled:
         middle = perf_counter()
         jax.block_until_ready(self._inverse(modes))
         return middle - start, perf_counter() - middle
-
-
-def mean_seconds(pair: Callable[[], tuple[float, float]], pairs: int) -> tuple[float, float]:
-    """Mean seconds of a forward and of an inverse transform, from `pairs` calls of `pair`."""
-    forward, inverse = zip(*[pair() for _ in range(pairs)], strict=True)
-    return sum(forward) / pairs, sum(inverse) / pairs
 
 
 def _named(function: Callable, name: str) -> Callable:

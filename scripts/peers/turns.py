@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
 
 def problem() -> dict:
@@ -59,3 +60,9 @@ def timed(steps: int, run, barrier=lambda: None) -> float:
     run()
     barrier()
     return (time.perf_counter() - began) / steps
+
+
+def mean_seconds(pair: Callable[[], tuple[float, float]], pairs: int) -> tuple[float, float]:
+    """Mean seconds of a forward and of an inverse transform, from `pairs` calls of `pair`."""
+    forward, inverse = zip(*[pair() for _ in range(pairs)], strict=True)
+    return sum(forward) / pairs, sum(inverse) / pairs
