@@ -145,7 +145,7 @@ def with_fields(model: Equation, begin: State, new: State, fields: Fields) -> St
     taken = jnp.isfinite(new.dt) if model.numerics.guarded else True
     constrained = {}
     for name, old in begin.fields.items():
-        field = fields.get(name, old)
+        field = old if name in model.constant else fields[name]
         if taken is not True:
             field = jnp.where(taken, field, old)
         constrained[name] = model.transforms[name].layout.constrain(field)

@@ -92,8 +92,8 @@ class System:
     ) -> tuple[Evolved, Numbers]:
         """N(u, t) on the grid with this `shift`, and the maxima that limit dt, if it is `limited` by
         u."""
-        fields = {name: u.get(name, field) for name, field in begin.fields.items()}
         model = self.model
+        fields = {n: f if n in model.constant else u[n] for n, f in begin.fields.items()}
         if self.sheared is not None:
             model = model.at(time, begin.time)
         if begin.memory.terms:
@@ -105,11 +105,11 @@ class System:
             accelerations = self.forcing.acceleration(fields, time, begin.memory.forcing)
         keep = self.swarm.takes if self.swarm.kinds else ()
         rates, evaluated = tendency(model, fields, time, accelerations, keep, limited, shift)
-        if not self.swarm.kinds:
-            return Evolved(self.changing(rates)), evaluated.maxima
-        change = rates["velocity"] + linear_rates(model, fields)["velocity"]
-        at = (begin.particles, begin.memory.particles, time, evaluated.values.get("velocity"))
-        moving = self.swarm.rates(fields, change, u, *at)
+        moving: Mapping[str, Any] = {}
+        if self.swarm.kinds:
+            change = rates["velocity"] + linear_rates(model, fields)["velocity"]
+            at = (begin.particles, begin.memory.particles, time, evaluated.values.get("velocity"))
+            moving = self.swarm.rates(fields, change, u, *at)
         return Evolved(self.changing(rates) | moving), evaluated.maxima
 
     def force(self, memory: StateMemory) -> Force | None:
