@@ -178,24 +178,22 @@ def seconds_per_step(simulation: Simulation, compiled: jax.stages.Compiled, step
     Raises RunFailure if it does so within LASTS steps: the step that fails is timed, too."""
     seconds = 0.0
     left = steps
-    while left:
+    while True:
         before = int(simulation.state.step)
         until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(left))
         began = perf_counter()
-        state = jax.block_until_ready(compiled(simulation.state, until))
+        simulation.state = jax.block_until_ready(compiled(simulation.state, until))
         seconds += perf_counter() - began
-        simulation.state = state
-        reached = int(state.step)
-        del state  # a start needs its memory
+        reached = int(simulation.state.step)
         left -= reached - before
-        if left and reached < LASTS:
+        if left == 0:
+            return seconds / steps
+        if reached < LASTS:
             problem, _ = simulation.trouble()
             raise RunFailure(
                 f"step {reached}: {problem}; measure another configuration, or a smaller time step"
             )
-        if left:
-            simulation.rewind()
-    return seconds / steps
+        simulation.rewind()
 
 
 def step_lines(costs: dict[str, Any]) -> list[str]:
