@@ -31,8 +31,6 @@ class Forked:
     process: BaseProcess
     out: Path
     err: Path
-    timeout: float = 120.0
-    """The seconds that `wait` takes at most, unless it is given others."""
     pid: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,9 +44,9 @@ class Forked:
     def poll(self) -> int | None:
         return self.process.exitcode
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout: float = 120.0) -> int:
         """The exit code; -9 of a process that was killed."""
-        self.process.join(self.timeout if timeout is None else timeout)
+        self.process.join(timeout)
         if self.process.exitcode is None:
             self.kill()
             raise TimeoutError(
@@ -56,14 +54,14 @@ class Forked:
             )
         return self.process.exitcode
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(self, timeout: float = 120.0) -> tuple[str, str]:
         """The output, once the process has ended."""
         self.wait(timeout)
         return self.out.read_text(), self.err.read_text()
 
-    def ended(self) -> tuple[int, str]:
+    def ended(self, timeout: float = 120.0) -> tuple[int, str]:
         """The exit code and the output."""
-        return self.wait(), self.out.read_text()
+        return self.wait(timeout), self.out.read_text()
 
     def send_signal(self, number: int) -> None:
         if self.process.exitcode is None:

@@ -25,9 +25,7 @@ SECONDS = 400.0
 def in_one_process(command: list[str], place: Path) -> tuple[int, str]:
     """Exit code and messages of a command in `place`. Raises TimeoutError with the messages so
     far."""
-    process = start(command, place, run=partial(_done, place))
-    process.timeout = SECONDS
-    return process.ended()
+    return start(command, place, run=partial(_done, place)).ended(SECONDS)
 
 
 def _done(place: Path, command: list[str]) -> int:

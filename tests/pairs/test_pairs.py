@@ -162,10 +162,8 @@ class Trial:
             return
         for command in commands:
             started = start_all(command, self.place, processes)
-            for process in started:
-                process.timeout = SECONDS
             try:
-                ended = [process.ended() for process in started]
+                ended = [process.ended(SECONDS) for process in started]
             finally:
                 for process in started:
                     process.kill()
