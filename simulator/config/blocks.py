@@ -281,16 +281,13 @@ class SnapshotSettings(Cadence):
     snapshots."""
 
 
-class CheckpointSettings(Settings):
-    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the
-    end."""
+class CheckpointSettings(Cadence):
+    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the end.
+    Steps end exactly at the times of `every`."""
 
-    every_wall: Seconds = 900.0
-    """Interval in wall-clock time: seconds, or 10min, 2h."""
-    every_steps: Count | None = None
-    """Interval in steps."""
+    every_wall: Seconds | None = 900.0
     keep_last: Count = 2
-    """Number of newest checkpoints that are kept."""
+    """Number of newest checkpoints that are kept, whatever made them due."""
     keep_every: Count | None = None
     """Also keep every checkpoint whose step is a multiple of this."""
 
