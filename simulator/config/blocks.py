@@ -249,6 +249,11 @@ class ProcessSettings(Settings):
     threads and ends the run. Give more time if a step, a row of output or a compilation takes
     longer."""
 
+    wall_time: Seconds | None = None
+    """The run writes a checkpoint and ends with exit code 3 before this wall time has passed since
+    its command began: seconds, or 90min, 4h. It stops by stop_within, and at most an eighth of the
+    time, earlier."""
+
     rendezvous: Seconds = 900.0
     """Time for which processes wait for one another at the start; longer for more than 512
     processes."""

@@ -29,7 +29,7 @@ from simulator.run.prepare import find_start, headline, prepare_folder, take_up
 from simulator.run.progress import Progress, ending_lines
 from simulator.run.refusals import check_memory, check_messages, decision_of
 from simulator.run.run_status import waiting_job
-from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
+from simulator.run.signals import End, Flag, SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
@@ -253,11 +253,15 @@ class _Run:
     def _watch(self, signals: SignalFlags) -> Watch:
         if not self.cluster.is_first:
             return Watch(signals)
+        ends: dict[Flag, End] = {}
         now = time.time()
-        if (job := job_deadline(os.environ, now)) is None:
-            return Watch(signals, self.folder)
-        end, limit = job
-        return Watch(signals, self.folder, end - now, lead(limit))
+        if (job := job_deadline(os.environ, now)) is not None:
+            end, limit = job
+            ends[Flag.DEADLINE] = End(end - now, lead(limit))
+        if (limit := self.config.run.wall_time) is not None:
+            left = limit - sum(self.spent.parts.values())
+            ends[Flag.WALL_TIME] = End(left, lead(limit, self.config.run.stop_within))
+        return Watch(signals, self.folder, ends)
 
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)
