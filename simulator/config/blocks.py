@@ -38,7 +38,9 @@ from simulator.settings import (
 
 Block = TypeVar("Block", bound=Settings)
 
-_PER_AXIS = entries("three values are needed, one for each of x, y and z, or two", 2, 3)
+_PER_AXIS = entries(
+    "two or three values are needed, one for each axis (in one dimension the second is 1)", 2, 3
+)
 
 
 class GridSettings(Settings):
