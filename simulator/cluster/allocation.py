@@ -310,9 +310,9 @@ def _first_host(environ: Mapping[str, str]) -> str | None:
     with contextlib.suppress(ValueError):
         for host in host_names(environ.get("SLURM_JOB_NODELIST", "")):
             return host
-    with contextlib.suppress(OSError, ValueError):
-        with open(environ.get("PBS_NODEFILE", ""), encoding="ascii") as file:
-            return file.readline(_LONGEST_HOST).strip() or None
+    path = environ.get("PBS_NODEFILE", "")
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+        return file.readline(_LONGEST_HOST).strip() or None
     return None
 
 

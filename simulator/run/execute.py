@@ -16,6 +16,7 @@ from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.run_writer import Output
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_writer import Writer
+from simulator.cluster import energy
 from simulator.cluster.failure import Watchdog, describe, to_log_file
 from simulator.config import dump_config
 from simulator.errors import RunFailure
@@ -98,8 +99,10 @@ class _Run:
         self.state_file = StateFile(self.folder, self.config.time.stop)
         self.spent = spent
         self.compiling = Compiling(together=self.cluster.num_processes == 1)
+        self.meter = energy.meter_of(self.cluster)
 
     def close(self) -> None:
+        self.meter.close()
         self.compiling.close()
         if self.lock is not None:
             self.lock.release()
@@ -227,9 +230,12 @@ class _Run:
 
     def complete(self, outcome: Outcome) -> int:
         """Records the end of the run, and says it. Returns the exit code."""
+        joules = energy.by_source(self.cluster.gather(self.meter.joules()))
         if self.cluster.is_first:
+            joules |= energy.of_step(os.environ)
+            self.state_file.took(joules)
             self.state_file.write(outcome.ended, outcome.moment, outcome.reason)
-            for line in ending_lines(self.simulation, outcome, self.spent.parts):
+            for line in ending_lines(self.simulation, outcome, self.spent.parts, joules):
                 self.log.say(line)
             if self.ledger is not None:
                 # The last time in this start; only the state file, which counts the versions, is
