@@ -15,7 +15,7 @@ from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import JobScript, SlurmSettings
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import load_config
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.files import replace_file
 from simulator.run.command import allocated, run_config
 from simulator.run.folder import FolderContent, RunFolder
@@ -189,7 +189,8 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     settings = sweep.runs[0].config.slurm.model_dump(exclude_none=True)
     settings |= sweep.settings.slurm.model_dump(exclude_none=True, exclude={"throttle"})
     throttle = sweep.settings.slurm.throttle
-    resources, prologue = wishes(SlurmSettings(**settings), site_settings())
+    with prefixed("slurm"):
+        resources, prologue, _ = wishes(SlurmSettings(**settings), site_settings())
     index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
     tasks = ranges([run.index - offset for run in runs])

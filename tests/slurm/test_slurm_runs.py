@@ -295,6 +295,11 @@ def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_tha
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert slurm.job(job.id)["JobState"] == "CANCELLED"
 
+    third = slurm.sbatch(["--begin=now+600"], job.folder / "job.sbatch", cwd=job.folder)
+    status = slurm.run(*SIMULATOR, "status", str(job.folder), timeout=PATIENCE)
+    assert f" {third} PENDING " in status.stdout
+    job.slurm.run("scancel", third)
+
 
 def test_failures_and_mistakes_tell_slurm_and_the_log(submit):
     """A time step that is far too large, then a configuration that somebody broke after
