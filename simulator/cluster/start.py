@@ -36,6 +36,7 @@ from simulator.cluster.mesh import Device, make_mesh
 from simulator.cluster.variables import whole_number
 from simulator.errors import RunFailure, UserError, shown
 from simulator.files import reason
+from simulator.words import say
 
 Platform = Literal["auto", "cpu", "gpu"]
 Report = Callable[[str], None]
@@ -164,7 +165,7 @@ def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
 
 
 def to_stderr(line: str) -> None:
-    print(f"simulator: {line}", file=sys.stderr, flush=True)
+    say(f"simulator: {line}")
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ class Progress:
         self._last_line = clock()
         self._first_step: int | None = None
         self._bar: Bar | None = None
-        self._shown = notebook_line()
-        if self._shown is None and log.console.is_terminal:
+        self._shown = None if log.quiet else notebook_line()
+        if self._shown is None and log.console.is_terminal and not log.quiet:
             words = TextColumn(
                 "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True)
             )
