@@ -32,6 +32,7 @@ from simulator.physics.particles.population import Populations
 from simulator.simulation.initial_state import begin, term_arrays, with_term_arrays
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
+from simulator.words import counted
 
 
 class Recomputed:
@@ -201,7 +202,7 @@ def analyze_snapshots(
             progress(number, len(recomputed.snapshots))
         output.close()
     return (
-        f"{folder}  {len(recomputed.snapshots)} rows of diagnostics, {', '.join(series)}",
+        f"{folder}  {counted(len(recomputed.snapshots), 'row')} of diagnostics, {', '.join(series)}",
         refused,
     )
 

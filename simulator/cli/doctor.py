@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli.parser import BY_HAND, arg, command, config_arguments
+from simulator.words import counted
 
 if TYPE_CHECKING:
     from simulator.cluster import Allocation
@@ -86,7 +87,9 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
     )
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
-        print(f"{len(cluster.devices)} devices ({', '.join(sorted(kinds))}), all processes joined")
+        print(
+            f"{counted(len(cluster.devices), 'device')} ({', '.join(sorted(kinds))}), all processes joined"
+        )
         print("\n".join(["", *division_lines(cluster, transform, os.environ), ""]))
         if between is not None:
             print(f"between two processes: {cluster.transport}: {between}")

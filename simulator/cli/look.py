@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.cli.parser import arg, command, progress_bar
 from simulator.errors import UserError
-from simulator.words import aligned_lines
+from simulator.words import aligned_lines, counted
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
 
@@ -83,7 +83,10 @@ def verify_command(args: argparse.Namespace) -> int:
                 print(line)
             progress(number, checks.total)
     what = f"{problems} wrong" if problems else "all good"
-    print(f"{count} snapshots and checkpoints, {files} files: {what}")
+    print(
+        f"{counted(count, 'snapshot or checkpoint', 'snapshots and checkpoints')}, "
+        f"{counted(files, 'file')}: {what}"
+    )
     return 1 if problems else 0
 
 

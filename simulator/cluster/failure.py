@@ -187,7 +187,7 @@ def lost_processes(text: str, seconds: float) -> tuple[set[int], str] | None:
     if silent := _SILENT.findall(text):
         ids = {int(re.findall(r"\d+", name)[-1]) for name in silent[-1].split("\n") if name}
         names = ", ".join(map(str, sorted(ids)))
-        return ids, f"process{'es' if len(ids) > 1 else ''} {names} {quiet}"
+        return ids, f"{'process' if len(ids) == 1 else 'processes'} {names} {quiet}"
     if _FIRST_SILENT in text:
         return {0}, f"process 0 {quiet}"
     return ({0}, "process 0 has ended") if _FIRST_LOST in text else None

@@ -113,7 +113,7 @@ class Unsupported(Exception):
     block."""
 
     def __init__(self, message: str, key: str = "", *, of_model: bool = True):
-        """`of_model`: without a key the message ends with "which MODEL does not have"."""
+        """`of_model`: without a key the message ends with "which EQUATION does not have"."""
         super().__init__(message)
         self.key = key
         self.of_model = of_model

@@ -37,7 +37,7 @@ from simulator.study.study_status import (
 )
 from simulator.study.sweep import Sweep
 from simulator.study.sweep_progress import next_commands
-from simulator.words import duration, short
+from simulator.words import counted, duration, short
 
 MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 UNFINISHED = (*MISSING, MemberState.FAILED)
@@ -76,7 +76,7 @@ def run_sweep(
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(
-            f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}"
+            f"{sweep.name}: {len(runs)} of {counted(len(sweep.runs), 'run')}, in {short(sweep.folder)}{common}"
         )
         work = [Group((run,)) for run in runs]
         if batch:
@@ -200,7 +200,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
         'run=$("${simulator[@]}" status "$1" --folder-of "$3") || exit',
     ]
     about = [
-        f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
+        f"{sweep.name}: {counted(len(runs), 'run')} of a sweep, one in each task of this array.",
         "Written by `simulator sweep submit`; a task that starts again continues its run.",
     ]
     return JobScript(

@@ -50,5 +50,5 @@ def halos_command(args: argparse.Namespace) -> int:
             print(f"{path}  {catalogue.summary()}", flush=True)
         for path, catalogue in last.values():
             lines = aligned_lines(catalogue.rows(), range(20))
-            print("\n".join(["", f"the first of {path.name}:", *lines]))
+            print("\n".join(["", f"{path.name}, first rows:", *lines]))
     return 0

@@ -3,6 +3,7 @@
 import argparse
 
 from simulator.cli.parser import arg, command
+from simulator.words import counted
 
 _JOBS = arg(
     "--jobs",
@@ -39,7 +40,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     ]
     if elsewhere:
         print(
-            f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them"
+            f"{counted(len(elsewhere), 'run')} queued or running elsewhere; repeat the command when they have ended"
         )
         return 3
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs

@@ -10,6 +10,7 @@ from time import sleep
 
 from simulator.cli.parser import arg, command, overrides, progress_bar
 from simulator.errors import UserError
+from simulator.words import counted
 
 _FORMATS = ("png", "pdf", "svg")
 _EVERY = 30  # Seconds between two versions of a page with --watch.
@@ -154,7 +155,7 @@ def movie_command(args: argparse.Namespace) -> int:
             progress=progress,
         )
     print(
-        f"{film.path}  {film.frames} frames from {film.source}, {film.path.stat().st_size / 1e6:.2g} MB"
+        f"{film.path}  {counted(film.frames, 'frame')} from {film.source}, {film.path.stat().st_size / 1e6:.2g} MB"
     )
     if film.note:
         print(film.note, file=sys.stderr)
