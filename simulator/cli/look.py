@@ -53,7 +53,7 @@ def status_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "read a run back and report file by file",
+    "read every file of a run and report problems",
     arg("path", "a run folder, or one snapshot or checkpoint", type=Path),
     arg("--quiet", "print problems only", action="store_true"),
 )
@@ -91,12 +91,12 @@ def verify_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "print what recreates the installation of a run",
+    "print the installation of a run, for pip",
     arg("run RUN", "the run's folder", type=Path),
 )
 def environment_command(args: argparse.Namespace) -> int:
     """Print the installation that computed a run, as a requirements file for pip: the exact version of every package,
-    and as comments Python, the commit of the checkout and the commands. Of several starts it is that of the last.
+    and as comments Python, the commit of the checkout and the commands. Of several starts, the last one counts.
 
     example: simulator environment outputs/taylor_green"""
     from simulator.archive import provenance

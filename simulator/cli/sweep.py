@@ -241,6 +241,6 @@ sweep_command = Command(
         "table": sweep_table,
         "plot": sweep_plot,
     },
-    about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
+    about="A parameter study: a YAML file names a base configuration and the keys that vary.\n\n"
     "example: simulator sweep plan configs/sweep_viscosity.yaml",
 )

@@ -156,7 +156,7 @@ def own_findings(
     if all(environ.get(name) for name in both):
         yield Finding(f"{' and '.join(both)} are both set", "unset the second, JAX refuses both")
     if in_step and facts.gpus_taken and cores == 1:
-        problem = "one core for a process with GPUs, which compiles, writes files and drives the network too"
+        problem = "a process with GPUs has one core, which also compiles, writes files and drives the network"
         yield Finding(problem, "ask for more with --cpus-per-task=4, of sbatch and of srun")
     try:
         socket.getaddrinfo(facts.host, None)

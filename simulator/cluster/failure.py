@@ -183,7 +183,7 @@ def lost_processes(text: str, seconds: float) -> tuple[set[int], str] | None:
     """The processes that JAX's runtime has lost according to its last messages `text`, and a line
     about them, where `seconds` is the time after which a silent process counts as lost; None if the
     messages are about something else."""
-    quiet = f"gave no sign for {seconds:.0f} s: it was suspended, or its host or network has failed"
+    quiet = f"has not responded for {seconds:.0f} s: it was suspended, or its host or network has failed"
     if silent := _SILENT.findall(text):
         ids = {int(re.findall(r"\d+", name)[-1]) for name in silent[-1].split("\n") if name}
         names = ", ".join(map(str, sorted(ids)))

@@ -34,7 +34,7 @@ SHOWN_FIRST = ("vorticity_magnitude", "density")
 
 def _in_order(times: tuple[float, ...]) -> tuple[float, ...]:
     if not times or list(times) != sorted(set(times)):
-        raise ValueError("a list of times rises and has one entry or more")
+        raise ValueError("one or more times in increasing order are needed")
     return times
 
 

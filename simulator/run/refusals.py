@@ -153,7 +153,7 @@ def check_memory(simulation: Simulation) -> None:
     cures.append(f"{counted(ceil(needs / free * devices), 'device')} like these")
     have = f"on each of {counted(devices, 'device')}, which {'has' if devices == 1 else 'have'} {size(free)} free"
     raise config.error(
-        key, f"{of} {have}; what would fit: {', or '.join(cures)} (simulator plan tells more)"
+        key, f"{of} {have}; what would fit: {', or '.join(cures)} (see simulator plan)"
     )
 
 

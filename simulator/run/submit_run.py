@@ -76,7 +76,7 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         resources, prologue, node = wishes(config.slurm, site)
     shape = " x ".join(map(str, config.grid.shape))
     nodes = resources.nodes or 1
-    again = "submit it again with sbatch, it continues where the run is"
+    again = "submit it again with sbatch to continue the run"
     where = f"on {counted(nodes, 'node')}"
     why = f"; {again}" if fresh else " to continue the run that is in this folder"
     about = [

@@ -353,7 +353,7 @@ def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit):
     os.kill(pid, signal.SIGSTOP)
     ended = job.slurm.wait(job.id, 110)  # the heartbeat's 45 s, detection, and KillWait, 5 s
     assert ended["JobState"] in ("FAILED", "NODE_FAIL") and ended["ExitCode"] != "0:0", job.log
-    assert "process 1 gave no sign for 45 s" in job.log, job.log
+    assert "process 1 has not responded for 45 s" in job.log, job.log
     assert not job.processes()
     last = job.checkpoints[-1]
 
