@@ -72,8 +72,8 @@ class Recomputed:
             missing = [name for name in model.fields if name not in snapshot]
             if missing:
                 raise UserError(
-                    f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
-                    f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
+                    f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; to measure a "
+                    f"run again, output.snapshots.fields must hold {', '.join(model.fields)}"
                 )
             fields = self._fields(snapshot)
             state = make(fields | self._particles(snapshot, populations_of(model)))
