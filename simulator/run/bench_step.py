@@ -30,7 +30,7 @@ from simulator.simulation.placement import check_devices, connect
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, make_transform
 from simulator.spectral.native import described
-from simulator.words import size
+from simulator.words import counted, size
 
 DEFAULT = Path(__file__).with_name("step.yaml")
 ROUND = 0.2  # Minimum duration of a round of steps in seconds.
@@ -222,9 +222,9 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
     temporary = costs["temporary"]
     return [
         f"{costs['name']}: {costs['model']}, {' x '.join(map(str, costs['shape']))}, {costs['integrator']}, "
-        f"{costs['precision']} precision, {costs['devices']} {costs['device']} devices of "
-        f"{costs['threads']} threads in {costs['processes']} processes, {costs['transform']}, kernels "
-        f"{costs['kernels']}, on {costs['host']}",
+        f"{costs['precision']} precision, {counted(costs['devices'], costs['device'] + ' device')} of "
+        f"{counted(costs['threads'], 'thread')} in {counted(costs['processes'], 'process')}, "
+        f"{costs['transform']}, kernels {costs['kernels']}, on {costs['host']}",
         f"{'step':18}{ms(step):>10}          median of {len(costs['rounds'])}, "
         f"{ms(costs['fastest'])} to {ms(costs['slowest'])}; "
         f"{costs['points_per_second'] / 1e6:.3g} million points per second and device",

@@ -29,7 +29,7 @@ from simulator.run.loop import Loop, Outcome
 from simulator.run.prepare import find_start, headline, prepare_folder, take_up
 from simulator.run.progress import Progress, ending_lines
 from simulator.run.refusals import check_memory, check_messages, decision_of
-from simulator.run.run_status import waiting_job
+from simulator.run.run_status import job_of, remember_job, waiting_job
 from simulator.run.signals import End, Flag, SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation.advance import NO_STEPS
@@ -148,6 +148,8 @@ class _Run:
                 f"warning: job {job} of this run waits in Slurm's queue and continues it when it "
                 f"starts; scancel {job} leaves the run to this process"
             )
+        if lock is not None and (job := job_of(os.environ)):
+            remember_job(self.folder, job)
         return decision
 
     @contextlib.contextmanager

@@ -46,7 +46,7 @@ from simulator.simulation.simulation import Simulation
 from simulator.spectral import Transform
 from simulator.spectral.layout import PhysicalLayout
 from simulator.spectral.staged import NAME
-from simulator.words import size
+from simulator.words import counted, size
 
 # The largest grid whose linear term is evaluated on a login node.
 MOST_POINTS = 1 << 26
@@ -150,10 +150,10 @@ def check_memory(simulation: Simulation) -> None:
         fit = int(count * (free * state / needs - (state - bytes_)) / bytes_)
         of = f"{count} {name} are most of the {least} that a step needs"
         cures = [f"count: {fit}"] if fit > 0 else []
-    cures.append(f"{_counted(ceil(needs / free * devices))} like these")
-    have = f"on each of {_counted(devices)}, which {'has' if devices == 1 else 'have'} {size(free)} free"
+    cures.append(f"{counted(ceil(needs / free * devices), 'device')} like these")
+    have = f"on each of {counted(devices, 'device')}, which {'has' if devices == 1 else 'have'} {size(free)} free"
     raise config.error(
-        key, f"{of} {have}; what would fit: {', or '.join(cures)} (simulator plan tells more)"
+        key, f"{of} {have}; what would fit: {', or '.join(cures)} (see simulator plan)"
     )
 
 
@@ -193,10 +193,6 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
         simulation.populations[name].count,
         sizes[name],
     )
-
-
-def _counted(devices: int) -> str:
-    return f"{devices} device{'s' * (devices > 1)}"
 
 
 class _InputsOnPaper(RunInputs):
