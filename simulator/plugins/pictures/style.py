@@ -125,12 +125,21 @@ def fitted(drawn: Figure) -> Figure:
     drawn.draw_without_rendering()  # places the labels
     for text, _ in _too_long(drawn, texts):
         text.set_text(_broken(text.get_text()))
+        if text in drawn.texts:  # two lines have to stand where there was room for one
+            text.set_fontsize(0.75 * text.get_fontsize())
     drawn.draw_without_rendering()
     for text, ratio in _too_long(drawn, texts):
         text.set_fontsize(text.get_fontsize() * max(ratio, 0.6))
+    for text in drawn.texts:
+        beyond = max(0.0, text.get_window_extent().x1 + 2 - drawn.bbox.x1)
+        text.set_x(text.get_position()[0] - beyond / drawn.bbox.width)
     labels = [axes.yaxis.label.get_window_extent().x0 for axes in drawn.axes]
-    if (beyond := 2 - min(labels, default=2)) > 0:
-        drawn.subplots_adjust(left=drawn.subplotpars.left + beyond / drawn.bbox.width)
+    titles = [axes.title.get_window_extent().y1 - drawn.bbox.y1 for axes in drawn.axes]
+    left = max(0.0, 2 - min(labels, default=2)) / drawn.bbox.width
+    above = max(0.0, 2 + max(titles, default=-2)) / drawn.bbox.height
+    if left or above:
+        place = drawn.subplotpars
+        drawn.subplots_adjust(left=place.left + left, top=place.top - above)
     return drawn
 
 
@@ -155,7 +164,7 @@ def _room_of_panel(drawn: Figure, text: Text) -> float:
     for axes in drawn.axes:
         box = axes.get_window_extent()
         if text is axes.yaxis.label and box.height < 0.6 * drawn.bbox.height:
-            return 1.25 * box.height
+            return 1.05 * box.height
         if text is axes.title and box.width < 0.6 * drawn.bbox.width:
             return 1.25 * box.width
     return math.inf
@@ -292,11 +301,15 @@ class Labels:
     """The labels of a run with the block `model`; dimensionless runs have no units."""
 
     model: Mapping[str, Any]
+    homogeneous: bool = True
+    """Three dimensions, and no term within a mask, such as a body, a wall or a sponge."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """The labels of a run by its resolved configuration."""
-        return cls(config.get("model") or {})
+        shape = (config.get("grid") or {}).get("shape", ())
+        masked = any(term.get("mask") for term in config.get("terms") or ())
+        return cls(config.get("model") or {}, len(shape) == 3 and 1 not in shape and not masked)
 
     @property
     def comoving(self) -> bool:
