@@ -35,8 +35,9 @@ MOST = 1000
 class SliceSettings(SeriesCadence):
     with_snapshots = True
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Scalar fields, and components of vectors such as vorticity_z, to cut; by default the speed, vorticity magnitude and density that the model
-    has, and every scalar of a user's own equation."""
+    """Scalar fields, and components of vectors such as vorticity_z, to cut; by default the speed,
+    vorticity magnitude and density that the model has, and every scalar of a user's own
+    equation."""
     through: Literal["middle", "maximum"] = "middle"
     """Cut through the middle of the box, or through the grid point with the largest value of each
     field at each time, as for matter that moves; particles are then not drawn over the planes."""
