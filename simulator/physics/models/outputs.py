@@ -57,7 +57,7 @@ def components_of(model: Equation, name: str) -> dict[str, int]:
 
 
 def scalar_fields(model: Equation) -> dict[str, tuple[str, int | None]]:
-    """What has one real value at each point: fields, evolved and derived, and the components of
+    """Everything with one real value at each point: fields, evolved and derived, components of
     vectors, by name, with the field and the number of the component."""
     specs = field_specs(model)
     parts = {part: (name, n) for name in specs for part, n in components_of(model, name).items()}

@@ -49,7 +49,7 @@ def shedding(time: np.ndarray, lift: np.ndarray) -> Shedding | None:
 
 
 @dataclass(frozen=True)
-class Body:
+class BodyForces:
     """The rows of a body: `columns` of drag and lift, or of the force without these, and the
     `scales` of the coefficients, if given."""
 
@@ -96,7 +96,7 @@ class Body:
         return f"t = {first:.4g} to {last:.4g}"
 
 
-def bodies_of(run: Run, choice: Selection) -> list[Body]:
+def bodies_of(run: Run, choice: Selection) -> list[BodyForces]:
     """The bodies whose forces a run has measured, in the chosen rows."""
     table = table_of(run)
     rows = choice.rows(table.get("time", ()))
@@ -110,7 +110,7 @@ def bodies_of(run: Run, choice: Selection) -> list[Body]:
         columns = {column: table[column][rows] for column in exact if column in table}
         if columns and len(rows) > 1:
             nu = viscosity if isinstance(viscosity, float | int) and viscosity else np.nan
-            found.append(Body(str(name), table["time"][rows], columns, scales, nu))
+            found.append(BodyForces(str(name), table["time"][rows], columns, scales, nu))
     return found
 
 
@@ -121,7 +121,7 @@ def body_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
             yield f"lift_spectrum_{body.name}", partial(lift_spectrum, body, body.shedding)
 
 
-def forces(body: Body, labels: Labels) -> Figure:
+def forces(body: BodyForces, labels: Labels) -> Figure:
     """A panel each for drag and lift, or for the components of the force, against time."""
     words = [quantity(name) for name in body.columns]
     height = 0.85 + 1.9 * len(words)
@@ -136,7 +136,7 @@ def forces(body: Body, labels: Labels) -> Figure:
     return result
 
 
-def lift_spectrum(body: Body, found: Shedding) -> Figure:
+def lift_spectrum(body: BodyForces, found: Shedding) -> Figure:
     """The power spectrum of the lift against f L / U."""
     turnover = body.scales["length"] / body.scales["velocity"]
     title = rf"$St = {body.strouhal:.3g}$: lift at ${body.window}$, Hann window"

@@ -186,9 +186,9 @@ def _swept(sweep: Sweep, text: str) -> Parameter:
 
 def _formula_of(text: str, words: Mapping[str, str]) -> str:
     """A formula of keys as a label, with their symbols where all of them have one."""
-    symbols = {key: re.fullmatch(r".*(\$.+\$)", label) for key, label in words.items()}
-    for key, label in words.items():
-        text = text.replace(key, symbols[key][1] if all(symbols.values()) else label)
+    symbols = {key: label[label.find("$") :] for key, label in words.items() if "$" in label}
+    for key, label in (symbols if symbols.keys() == words.keys() else words).items():
+        text = text.replace(key, label)
     return re.sub(r"(?<!\*)\*(?!\*)", r"$\\,$", text)
 
 

@@ -126,10 +126,10 @@ def fitted(drawn: Figure) -> Figure:
     for text, _ in _too_long(drawn, texts):
         text.set_text(_broken(text.get_text()))
         if text in drawn.texts:  # two lines have to stand where there was room for one
-            text.set_fontsize(0.75 * text.get_fontsize())
+            text.set_fontsize(0.75 * float(text.get_fontsize()))
     drawn.draw_without_rendering()
     for text, ratio in _too_long(drawn, texts):
-        text.set_fontsize(text.get_fontsize() * max(ratio, 0.6))
+        text.set_fontsize(float(text.get_fontsize()) * max(ratio, 0.6))
     for text in drawn.texts:
         beyond = max(0.0, text.get_window_extent().x1 + 2 - drawn.bbox.x1)
         text.set_x(text.get_position()[0] - beyond / drawn.bbox.width)

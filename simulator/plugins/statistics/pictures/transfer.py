@@ -32,7 +32,8 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
         each = at_times(series, variable, k, labels, marker=None)
         drawn(axes, [replace(curve, y=factor * curve.y[inside]) for curve in each], "x")
         level(axes)
-    upper.get_legend().remove()
+    if (legend := upper.get_legend()) is not None:
+        legend.remove()
     return result
 
 
