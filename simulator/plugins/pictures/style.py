@@ -130,9 +130,13 @@ def fitted(drawn: Figure) -> Figure:
     drawn.draw_without_rendering()
     for text, ratio in _too_long(drawn, texts):
         text.set_fontsize(float(text.get_fontsize()) * max(ratio, 0.6))
-    for text in drawn.texts:
-        beyond = max(0.0, text.get_window_extent().x1 + 2 - drawn.bbox.x1)
-        text.set_x(text.get_position()[0] - beyond / drawn.bbox.width)
+    for text in texts:  # labels of colour bars in two lines
+        box = text.get_window_extent()
+        beyond = box.x1 + 2 - drawn.bbox.x1
+        if text in drawn.texts:
+            text.set_x(text.get_position()[0] - max(0.0, beyond) / drawn.bbox.width)
+        elif beyond > 0 and text.get_rotation() == 90:
+            text.set_fontsize(float(text.get_fontsize()) * max(0.6, 1 - beyond / box.width))
     labels = [axes.yaxis.label.get_window_extent().x0 for axes in drawn.axes]
     titles = [axes.title.get_window_extent().y1 - drawn.bbox.y1 for axes in drawn.axes]
     left = max(0.0, 2 - min(labels, default=2)) / drawn.bbox.width
