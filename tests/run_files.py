@@ -54,10 +54,10 @@ def dashed_lines(axes: Axes) -> list[Line2D]:
 
 def built(build: Callable[..., Figure], *arguments: Any) -> Figure:
     """The figure as it is drawn on a screen."""
-    from simulator.plugins.pictures.style import rc
+    from simulator.plugins.pictures.style import fitted, rc
 
     with matplotlib.rc_context(rc()):
-        figure = build(*arguments)
+        figure = fitted(build(*arguments))
         FigureCanvasAgg(figure).draw()
     return figure
 

@@ -108,7 +108,7 @@ def sweep_table(args: argparse.Namespace) -> int:
     FILE,
     arg(
         "--x KEY|EXPRESSION",
-        "a swept key (default: the first numeric key), or an expression as in collect",
+        "a swept key (default: the first numeric key), a formula of them, or an expression as in collect",
     ),
     arg("--y EXPRESSION", "may be repeated (default: all collected quantities)", action="append"),
     arg("--hue KEY", "the swept key that colours distinguish"),

@@ -87,7 +87,8 @@ def in_shells(
     compute: Callable[[models.State], dict[str, jax.Array]],
 ) -> Measured:
     """Shell spectra as functions of the shells' wavenumbers `k`, with the number of `modes` in each
-    shell and the mean wavenumber `k_mean` of these modes."""
+    shell and the mean wavenumber `k_mean` of these modes. Beyond the `largest_wavenumber`, the
+    radius of the largest sphere of kept modes, a shell has only the modes in the corners."""
 
     def beside() -> dict[str, tuple[str, np.ndarray]]:
         modes, mean = layout.once(layout.shell_modes)
@@ -97,8 +98,9 @@ def in_shells(
         }
 
     variables = {name: ("k",) for name in names}
-    width = {"shell_width": layout.shell_width}
-    return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
+    attributes = {"shell_width": layout.shell_width}
+    attributes["largest_wavenumber"] = layout.grid.largest_wavenumber
+    return Measured({"k": layout.shell_wavenumbers()}, variables, compute, attributes, beside)
 
 
 def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:

@@ -35,8 +35,9 @@ MOST = 1000
 class SliceSettings(SeriesCadence):
     with_snapshots = True
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model
-    has, and every scalar of a user's own equation."""
+    """Scalar fields, and components of vectors such as vorticity_z, to cut; by default the speed,
+    vorticity magnitude and density that the model has, and every scalar of a user's own
+    equation."""
     through: Literal["middle", "maximum"] = "middle"
     """Cut through the middle of the box, or through the grid point with the largest value of each
     field at each time, as for matter that moves; particles are then not drawn over the planes."""
@@ -89,19 +90,17 @@ class Slices(Kind):
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
-    """Refuses a name that is no scalar field of the model; `key` is its place in the
+    """Refuses a name that is no scalar field of the model and no component of a vector; `key` is its place in the
     configuration."""
-    if name in outputs.scalar_fields(subject.model):
+    known = outputs.scalar_fields(subject.model)
+    if name in known:
         return
-    meant = did_you_mean(name, outputs.scalar_fields(subject.model))
-    problem = (
-        f"{name} is not a scalar"
-        if name in outputs.field_specs(subject.model)
-        else f"unknown field {name!r}"
-    )
-    raise Unsupported(
-        f"{problem}{meant} known: {', '.join(outputs.scalar_fields(subject.model))}", key=key
-    )
+    if name in outputs.field_specs(subject.model):
+        parts = ", ".join(outputs.components_of(subject.model, name))
+        of = f"name one of its components {parts}" if parts else f"known: {', '.join(known)}"
+        raise Unsupported(f"{name} is not a scalar; {of}", key=key)
+    meant = did_you_mean(name, known)
+    raise Unsupported(f"unknown field {name!r}{meant} known: {', '.join(known)}", key=key)
 
 
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}

@@ -93,6 +93,7 @@ class Loop:
         return moment
 
     def _cannot_go_on(self, moment: Moment) -> NoReturn:
+        self.output.write(lambda: self.state_file.reached(moment))
         what, cure = self.simulation.trouble()
         self._fail(
             f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help"

@@ -77,8 +77,13 @@ class StateFile:
             )
             self._last = 0.0
 
+    def reached(self, moment: Moment) -> None:
+        """The position that the next state file has, also that of a failure."""
+        self._state = replace(self._state, step=moment.step, time=moment.time)
+
     def running(self, moment: Moment) -> None:
         """Write the state of a run that goes on, at most every two seconds."""
+        self.reached(moment)
         if time.monotonic() - self._last < EVERY:
             return
         if self.ledger is not None:

@@ -38,3 +38,15 @@ def test_planes_through_the_maximum(tmp_path, devices):
     assert_allclose(places, np.array([x, y, z]) * simulation.grid.spacing, rtol=1e-13)
     for what, traffic in collectives(compiled).items():
         assert what == "all-to-all" or traffic.bytes < 8 * simulation.grid.points / 2, what
+
+
+def test_planes_of_components(tmp_path):
+    """Of evolved and of derived vectors, without a name among the fields."""
+    names = ["velocity_y", "vorticity_z"]
+    output = {"slices": {"every": 1, "fields": names}}
+    initial = python_flow(tmp_path, BODY)
+    simulation = flow(*SHAPE, initial=initial, model=DYE, output=output)
+    values = measured_series(simulation)["slices"].compute(simulation.state)
+    for name, number in zip(names, (1, 2), strict=True):
+        field = on_grid(simulation, name[:-2])[0][number]
+        assert_allclose(values[f"{name}/xz"], field[:, SHAPE[1] // 2], rtol=0, atol=1e-15)

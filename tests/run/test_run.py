@@ -321,6 +321,7 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, rows, saves):
     assert float(found[2]) == step > 2
     state = open_run(run).state
     assert state.state == "failed" and state.reason == line
+    assert (state.step, state.time) == (step, step)
     assert line in (run / "run.log").read_text()
     found = table(run)
     assert all(

@@ -298,6 +298,11 @@ def test_pictures_of_what_there_is(half_done):
         "series_enstrophy",
     ]
     assert [path.stem for path in files] == names
+    (drawn, *_) = pictures.plot_sweep(half_done, x="1/model.viscosity", y=["max.dissipation"])
+    assert drawn.stem == "max_dissipation_against_1_model_viscosity"
+    inverse = pictures._swept(half_done, "2/model.viscosity")
+    values = [2 / run.values["model.viscosity"] for run in half_done.runs]
+    assert inverse.values == values and inverse.label == r"2/$\nu$"
     assert all(
         path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG"
         for path in files
@@ -312,6 +317,7 @@ def test_pictures_of_what_there_is(half_done):
             {"x": "model.viscosty"},
             "--x: the sweep does not set 'model.viscosty', did you mean model.visc",
         ),
+        ({"x": "model.viscosity+foo"}, "--x: 'model.viscosity+foo' cannot be computed; a formula"),
         (
             {"hue": "grid.shape"},
             "--hue: the sweep does not set 'grid.shape'; it sets model.viscosity",

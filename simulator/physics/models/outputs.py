@@ -49,17 +49,27 @@ def field_spec(model: Equation, name: str) -> FieldSpec:
     return specs[name]
 
 
-def scalar_fields(model: Equation) -> tuple[str, ...]:
-    """The evolved and derived fields with one real value at each point."""
+def components_of(model: Equation, name: str) -> dict[str, int]:
+    """The components of a real vector by name: `vorticity_z` is number 2; empty for other fields."""
+    spec = field_specs(model)[name]
+    parts = () if spec.complex else spec.components
+    return {f"{name}_{part}": number for number, part in enumerate(parts)}
+
+
+def scalar_fields(model: Equation) -> dict[str, tuple[str, int | None]]:
+    """Everything with one real value at each point: fields, evolved and derived, components of
+    vectors, by name, with the field and the number of the component."""
     specs = field_specs(model)
-    return tuple(n for n, spec in specs.items() if not (spec.components or spec.complex))
+    parts = {part: (name, n) for name in specs for part, n in components_of(model, name).items()}
+    fields = {n: (n, None) for n, spec in specs.items() if not (spec.components or spec.complex)}
+    return {**fields, **{part: at for part, at in parts.items() if part not in specs}}
 
 
 def pictured_fields(model: Equation) -> tuple[str, ...]:
     """The scalars whose mid-planes are stored by default."""
-    scalars = scalar_fields(model)
+    scalars = [name for name, (_, part) in scalar_fields(model).items() if part is None]
     named = [name for part in model.has for name in part.pictured]
-    return tuple(n for n in named if n in scalars) if named else scalars
+    return tuple(n for n in named if n in scalars) if named else tuple(scalars)
 
 
 def stored_fields(model: Equation) -> tuple[str, ...]:
@@ -81,11 +91,15 @@ def field_values(model: Equation, name: str, fields: MatterFields) -> jax.Array:
 
 
 def grid_values(model: Equation, name: str, fields: MatterFields) -> PhysicalField:
-    """The values of one field, evolved or derived, with three axes in two dimensions, too; zero in
-    padding."""
+    """The values of one field, evolved or derived, or of a component of a vector, with three axes
+    in two dimensions, too; zero in padding."""
     if name in model.fields:
         return model.transforms[name].inverse(fields[name])
-    return derived_fields(model)[name].values(fields)
+    derived = derived_fields(model)
+    if name in derived:
+        return derived[name].values(fields)
+    whole, number = scalar_fields(model)[name]
+    return grid_values(model, whole, fields)[number]
 
 
 def point_moments(model: Equation, fields: Fields) -> Evaluated:

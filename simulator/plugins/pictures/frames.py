@@ -14,6 +14,7 @@ from simulator.archive.series_file import SeriesReader
 from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import SHOWN_FIRST
+from simulator.plugins.pictures.choice import measures
 from simulator.plugins.pictures.slices import near, solids_at, where
 from simulator.plugins.pictures.style import Labels, evenly, is_density
 
@@ -138,7 +139,8 @@ def frames(run: Run, view: View) -> Frames:
         asked = f"give --field NAME or --render; {view.kind}s"
         if field:
             asked = f"no {view.kind} of a field {field!r}{did_you_mean(field, known)}"
-        raise UserError(f"{run.path}: {asked} there are: {', '.join(known) or 'none yet'}")
+        there = f"{run.path}: {asked} there are: {', '.join(known) or 'none yet'}"
+        raise UserError(f"{there}; {measures(field, known)}" if field else there)
     best = max(sources, key=len)
     if len(best) < 2:
         keys = "{every: TIME}" if view.projected else f"{{every: TIME, fields: [{field}]}}"

@@ -37,7 +37,7 @@ _WIDE = 30.0  # The axis of a density or virial ratio that varies by more than t
 @dataclass(frozen=True)
 class DrawnCurve:
     """y(x), with its standard error if it is a mean. `how` holds further arguments of matplotlib's
-    `plot`."""
+    `plot`. Beyond `reach`, k_max of a spectrum, only modes in corners are left."""
 
     x: np.ndarray
     y: np.ndarray
@@ -45,6 +45,7 @@ class DrawnCurve:
     colour: Any = None
     error: np.ndarray | None = None
     how: Mapping[str, Any] = field(default_factory=dict)
+    reach: float = math.inf
 
 
 def panels(
@@ -66,9 +67,10 @@ def panels(
     return result, grid
 
 
-def legend_beside(axes: Axes) -> None:
+def legend_beside(axes: Axes, **more: Any) -> None:
     """A legend beside the axes, because curves may pass through any corner."""
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+    close = {"handlelength": 1.4, "labelspacing": 0.35, **more}
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **close)
 
 
 def logarithmic(axes: Axes, log: str) -> None:
@@ -103,7 +105,9 @@ def drawn(
         how: dict[str, Any] = {"linewidth": 1.3, "marker": "o", "markersize": size, **c.how}
         if len(y) > _FEW:
             how.setdefault("markevery", list(alone))
-        (line,) = axes.plot(c.x, y, color=c.colour, label=c.label if there.any() else None, **how)
+        inside = np.where(c.x > c.reach * (1 + 1e-9), np.nan, y)
+        label = c.label if there.any() else None
+        (line,) = axes.plot(c.x, inside, color=c.colour, label=label, **how)
         if c.error is not None:
             low = np.maximum(y - c.error, y * 1e-3) if "y" in log else y - c.error
             axes.fill_between(
@@ -112,10 +116,31 @@ def drawn(
     if not any(np.isfinite(y).any() for y in shown):
         style.note(axes, empty)
         return []
+    _draw_corners(axes, curves, shown)
     logarithmic(axes, log)
     if axes.get_legend_handles_labels()[1]:
         legend_beside(axes)
     return shown
+
+
+def _draw_corners(axes: Axes, curves: Sequence[DrawnCurve], shown: Sequence[np.ndarray]) -> None:
+    """Draw a line at k_max, and the curves beyond it pale and dotted."""
+    lines = list(axes.lines[-len(curves) :])
+    corners = False
+    for c, y, line in zip(curves, shown, lines, strict=True):
+        last = np.count_nonzero(c.x <= c.reach * (1 + 1e-9)) - 1
+        if last < 0 or not np.isfinite(y[last + 1 :]).any():
+            continue
+        label = None if corners else "corner modes"
+        look: Any = {"color": line.get_color(), "linestyle": ":", "linewidth": 1.0, "alpha": 0.6}
+        axes.plot(c.x[last:], y[last:], label=label, **look)
+        corners = True
+    ends = {c.reach for c, y in zip(curves, shown, strict=True) if np.isfinite(y).any()} - {
+        math.inf
+    }
+    for number, reach in enumerate(sorted(ends)):
+        label = None if number else r"$k_{\max}$"
+        axes.axvline(reach, color="#888888", linewidth=0.8, linestyle="-.", label=label)
 
 
 def plotted(
@@ -147,10 +172,17 @@ def at_times(
 ) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
     rows = drawn_rows(series, labels)
+    reach = reach_of(series, name)
     return [
-        DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how)
+        DrawnCurve(x, np.asarray(series.one(name, r)), label, colour, how=how, reach=reach)
         for r, colour, label in rows
     ]
+
+
+def reach_of(series: SeriesReader, name: str) -> float:
+    """k_max of a variable over shells; infinite for others, and of series that do not say it."""
+    of_shells = "k" in series.variables[name]
+    return float(series.attributes.get("largest_wavenumber", math.inf)) if of_shells else math.inf
 
 
 def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
@@ -291,7 +323,9 @@ def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
     return usual or [name for name in diagnostics if name not in _CLOCK][: len(PANELS)]
 
 
-def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
+def time_series(
+    diagnostics: Mapping[str, np.ndarray], labels: style.Labels = style.PLAIN
+) -> Figure:
     """A panel each for energy (with its parts if it has several), dissipation, enstrophy, virial
     ratio, maximum density and vortices, without missing quantities, against the scale factor in an
     expanding background, else against time.
@@ -302,14 +336,14 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     expanding = "scale_factor" in diagnostics
     time = diagnostics["scale_factor" if expanding else "time"]
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
-    x = "scale factor $a$" if expanding else r"time $t$"
+    x = "scale factor $a$" if expanding else labels.with_unit(r"time $t$", "time")
     # A blank title makes room for the legend of the energies.
     result, grid = panels(
         x, *names, title=" " * any(parts.values()), height=0.85 + 1.75 * len(names), right=0.97
     )
     for panel, name in zip(grid, names, strict=True):
         curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
-        _draw_column(panel, name, time, curves)
+        _draw_column(panel, name, time, curves, labels)
     if time[-1] > time[0]:
         grid[-1].set_xlim(time[0], time[-1])
     else:
@@ -318,7 +352,11 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
 
 
 def _draw_column(
-    panel: Axes, name: str, time: np.ndarray, curves: Mapping[str, np.ndarray]
+    panel: Axes,
+    name: str,
+    time: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    labels: style.Labels,
 ) -> None:
     """Draws a column of the diagnostics, the first of `curves`, and the parts that add up to it."""
     total = curves[name]
@@ -342,7 +380,9 @@ def _draw_column(
     if has_parts:
         above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.1}
         panel.legend(ncols=len(curves), **above)
-    panel.set_ylabel(style.quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
+    unit = labels.unit(style.vocabulary("dimensions").get(name, ""))
+    scale = r"\,".join(filter(None, (f"10^{{{power}}}" if power else "", unit)))
+    panel.set_ylabel(style.quantity(name) + (f" (${scale}$)" if scale else ""))
     if log:
         logarithmic(panel, "y")
     else:

@@ -202,6 +202,7 @@ class _Picture:
         words = self._scale.label(words_of(view.field, labels, projected=view.projected))
         room = max(1, min(8, int(tall / 0.4)))
         bar_beside(self.figure, self._image, place, words, self._scale.extend, room)
+        style.fitted(self.figure)
 
     def _label(self, view: View, wide: float, tall: float) -> None:
         axes = self._axes
@@ -239,6 +240,5 @@ class _Volume:
 
     def show(self, i: int) -> None:
         words = self._labels.moment(self._shown.time(i))
-        volume_picture(
-            self._shown.read(i)[self._part], words, colours_of(self._shown.series, i), self.figure
-        )
+        colours = colours_of(self._shown.series, i)
+        style.fitted(volume_picture(self._shown.read(i)[self._part], words, colours, self.figure))

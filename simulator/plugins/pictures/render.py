@@ -60,7 +60,8 @@ Points = Literal["auto"] | Annotated[tuple[tuple[Real, Colour, Opacity], ...], F
 
 class RenderSettings(SeriesCadence):
     field: str | None = None
-    """A scalar field; by default the vorticity magnitude, else the density."""
+    """A scalar field, or a component of a vector such as vorticity_z; by default the vorticity
+    magnitude, else the density."""
     fields: Annotated[dict[str, Points], Field(min_length=1, max_length=FAMILIES)] | None = None
     """Instead of `field` and `transfer`: several scalar fields in one picture, each with its
     transfer function, such as {vorticity_magnitude: auto, dye: auto}. With `auto` each field has

@@ -17,9 +17,10 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
 from simulator.plugins.pictures.health import HealthCheck, checks, log_of, worst
-from simulator.plugins.pictures.runs import plot_run, table_of, tables_of
+from simulator.plugins.pictures.kinds.spectra import may_be_turbulent
+from simulator.plugins.pictures.runs import plot_run, series_of, table_of, tables_of
 from simulator.plugins.pictures.study import captions_of, opened, plot_sweep
-from simulator.plugins.pictures.style import vocabulary
+from simulator.plugins.pictures.style import Labels, vocabulary
 from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
@@ -38,6 +39,7 @@ _FILES = ("config.yaml", "run.log", "provenance.json", "snapshots.vtkhdf")
 _LINES = 15
 """Lines of the log in the report of a failed run."""
 _FIRST = (
+    ("forces_",),
     ("diagnostics",),
     ("statistics_spectrum", "spectrum_"),
     ("render_", "slices_", "projection_"),
@@ -152,7 +154,7 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
         if name != "step" and len(values)
     }
     return {
-        "turbulence": _turbulence(columns),
+        "turbulence": _turbulence(run, columns),
         "summary": ", ".join([run_summary(run.config), *_redshifts(columns)]),
         "pictures": [(path, caption(path.stem)) for path in first],
         "more": [(path, caption(path.stem)) for path in files if path not in first],
@@ -166,7 +168,7 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
 def _records(run: Run) -> dict[str, object]:
     """The parameters of a run, and what its folder says of its origin and its files."""
     parameters: dict[str, str] = {}
-    for name in ("model", "grid", "initial", "forcing", "time"):
+    for name in ("model", "grid", "initial", "terms", "forcing", "time"):
         parameters |= {key: _in_words(block) for key, block in _blocks(run.config, name).items()}
     provenance = run.provenance
     rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
@@ -214,17 +216,19 @@ def _redshifts(columns: Mapping[str, np.ndarray]) -> list[str]:
     return [f"z = {first} to {last}"]
 
 
-def _turbulence(columns: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Re_λ and L / η of the last row, and the turnover times that have passed, of flows that have
-    them."""
+def _turbulence(run: Run, columns: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Re_λ and L / η of the last row, and the turnover times that have passed, of flows that may be
+    turbulent."""
+    if not may_be_turbulent(series_of(run, "spectra"), columns, Labels.of(run.config)):
+        return {}
 
     def last(name: str) -> float:
         values = columns.get(name, np.empty(0))
         return float(values[-1]) if len(values) else math.nan
 
     numbers = {
-        "Re_λ": last("reynolds_taylor"),
-        "L / η": last("integral_scale") / last("kolmogorov_scale"),
+        "Re_λ (last row)": last("reynolds_taylor"),
+        "L / η (last row)": last("integral_scale") / last("kolmogorov_scale"),
     }
     periods = columns.get("turnover_time", np.empty(0))
     if len(periods) > 1 and np.all(periods > 0):

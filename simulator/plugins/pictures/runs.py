@@ -124,7 +124,7 @@ def _of_run(
     missing: list[str],
 ) -> lines.Pictures:
     if lines.chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
-        yield "diagnostics", partial(lines.time_series, diagnostics)
+        yield "diagnostics", partial(lines.time_series, diagnostics, labels)
     if choice.fields and choice.names_diagnostics:
         yield from overlays([run], replace(choice, what=("diagnostics",)))
     for name in series_names(run.path):
@@ -133,15 +133,21 @@ def _of_run(
             for stem, build in drawn.items():
                 if choice.shows(stem) and (choice.fields or not _repeats(stem, drawn, labels)):
                     yield stem, build
-    for name in pictured():
-        if name not in OUTPUTS.names and choice.takes(name):
-            for stem, build in PICTURES[name](run.path, labels, choice):
-                if choice.shows(stem):
-                    yield stem, build
+    for name in _beside_series(choice):
+        for stem, build in PICTURES[name](run.path, labels, choice):
+            if choice.shows(stem):
+                yield stem, build
+
+
+def _beside_series(choice: Selection) -> list[str]:
+    """The names of everything chosen that has pictures and is no series."""
+    return [name for name in pictured() if name not in OUTPUTS.names and choice.takes(name)]
 
 
 def tables_of(run: Run, choice: Selection = ALL) -> Iterator[TextTable]:
-    """The tables of the chosen series of a run."""
+    """The tables of what is chosen of a run."""
+    for table in tables_among(_beside_series(choice)).values():
+        yield table(run.path, choice)
     there = [path.stem for path in run.path.glob("*.h5") if choice.takes(path.stem)]
     for name, table in tables_among(there).items():
         if (series := series_of(run, name)) is not None:
@@ -466,21 +472,15 @@ def _curves(
 
 
 def _moments(read: Sequence[SeriesReader | None], labels: Labels, choice: Selection) -> str:
-    """`, at $t = 4$` or `, at redshift 9`, the last time of all runs, `, means over $t = 2$ to $4$`,
-    or the range of these if they differ."""
-
-    def text(times: Sequence[float]) -> str:
-        low, high = (f"{time:.4g}" for time in (min(times), max(times)))
-        return f"${low}$" if low == high else f"${low}$ ... ${high}$"
-
+    """`, at $t = 4$` or `, at redshift 9`, the last time of all runs, or `, means over $t = 2$ to
+    $4$`; in words if the runs differ in these times."""
     each = [series for series in read if series]
-    ends = [float(series.time[-1]) for series in each]
-    last = text(ends)
-    if not choice.average and max(ends) - min(ends) < 1e-9 * max(ends):
-        return f", at {labels.moment(ends[0])}"
+    close = (1e-2 if choice.average else 1e-4) * each[0].time[-1]
+    same = [np.ptp([series.time[row] for series in each]) <= close for row in (0, -1)]
+    first, last = each[0].time[[0, -1]]
     if not choice.average:
-        return f", at $t =$ {last}"
-    return f", means over $t =$ {text([float(series.time[0]) for series in each])} to {last}"
+        return f", at {labels.moment(last)}" if same[1] else ", at the last time of each"
+    return f", means over $t = {first:.3g}$ to ${last:.3g}$" if all(same) else ", means over time"
 
 
 def _last_or_mean(
@@ -496,12 +496,14 @@ def _last_or_mean(
     x = shell_wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
     values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
     values = values * x**power if power else values
+    reach = lines.reach_of(shown, name)
     if units is not None:
         values = values / units[0][:, None] ** (2 / 3)
-        x = x * units[1].mean()
+        x = x * (eta := units[1].mean())
+        reach *= eta
     error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
     when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
     mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}
     return lines.DrawnCurve(
-        x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark
+        x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark, reach=reach
     )

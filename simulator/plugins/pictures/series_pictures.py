@@ -8,7 +8,8 @@ here or, by a package, as an entry point of `simulator.pictures`:
 
 It yields names of files without their endings, each with a function that builds the figure. A series
 without such a function is drawn by its kind's `pictures` or `curves`. A function `table.NAME` makes
-the `TextTable` of a series from its rows."""
+the `TextTable` of a series from its rows, of anything else from the run's folder and the
+`Selection`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -52,11 +53,11 @@ class TextTable(NamedTuple):
 
 
 _TABLE = "table."
-_TABLES = Registry[Callable[[SeriesReader], TextTable]](PICTURES.group, {})
+_TABLES = Registry[Callable[..., TextTable]](PICTURES.group, {})
 
 
-def tables_among(names: Collection[str]) -> Mapping[str, Callable[[SeriesReader], TextTable]]:
-    """The functions that make tables of series among `names`."""
+def tables_among(names: Collection[str]) -> Mapping[str, Callable[..., TextTable]]:
+    """The functions that make the tables of what is among `names`."""
     return _TABLES.beginning_with(_TABLE, names)
 
 

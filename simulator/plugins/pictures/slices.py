@@ -36,7 +36,7 @@ _TITLED = 0.42  # Inches between rows of panels with titles.
 
 # Inches around and between the planes.
 _LEFT = 0.7
-_RIGHT = 0.9
+_RIGHT = 1.0
 _TOP = 0.42
 _BOTTOM = 0.52
 _GAP_X = 0.56
@@ -271,7 +271,7 @@ class _Sheet:
             return
         width, height = result.get_size_inches()
         middle = (1 + (_BOTTOM - _TOP) / height) / 2
-        result.text(1 - 0.1 / width, middle, label, rotation=_turn(label), **_CENTRED)
+        result.text(1 - 0.13 / width, middle, label, rotation=_turn(label), **_CENTRED)
 
 
 def _empty_rows(series: SeriesReader, names: list[str]) -> int:

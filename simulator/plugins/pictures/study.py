@@ -4,6 +4,7 @@ of a sweep.
 A run is a mark or a curve, whose colour encodes one parameter and whose line style encodes
 another."""
 
+import ast
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
-from simulator.plugins.pictures.lines import Pictures, limits, logarithmic, panels
+from simulator.plugins.pictures.lines import Pictures, legend_beside, limits, logarithmic, panels
 from simulator.plugins.pictures.runs import Looks, known, overlays
 from simulator.plugins.pictures.style import (
     COLOURS,
@@ -35,6 +36,7 @@ from simulator.plugins.pictures.style import (
     sequence_colours,
     vocabulary,
 )
+from simulator.settings import evaluated
 from simulator.study import table as collect
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
@@ -47,14 +49,18 @@ _MOST_NAMED = 8  # The largest number of values in a legend; a colour bar shows 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A swept key and its value in each run."""
+    """A swept key and its value in each run; or a formula of the keys `of`, with its `words`."""
 
     key: str
     values: Sequence[Any]
+    words: str = ""
+    of: Sequence[str] = ()
     errors: ClassVar[None] = None
 
     @property
     def label(self) -> str:
+        if self.words:
+            return self.words
         last = self.key.rpartition(".")[2]
         return vocabulary("parameters").get(last, last.replace("_", " "))
 
@@ -109,7 +115,8 @@ def plot_sweep(
     """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns
     the files.
 
-    `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one),
+    `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one);
+    `x` may be a formula of them, or an expression;
     `y` are expressions as in `collect` (by default those of the file). UserError if nothing has
     been written yet."""
     quantities = [_expression(sweep, text, "--y") for text in y] or list(sweep.collected)
@@ -118,9 +125,9 @@ def plot_sweep(
         by = _parameter(sweep, hue, "--hue") if hue else _first(sweep)
         columns = _columns(sweep, [at, *quantities], errors=True)
         return _drawn(sweep, _against(sweep, columns[at.text], by, columns))
-    across = _parameter(sweep, x, "--x") if x else _first(sweep)
+    across = _swept(sweep, x) if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
-    others = [key for key in sweep.varied if key != across.key]
+    others = [key for key in sweep.varied if key not in (across.of or (across.key,))]
     by = _parameter(sweep, hue, "--hue") if hue else None
     if by is None and others and len(_values(sweep, others[0]).distinct) <= len(LINES):
         by = _values(sweep, others[0])
@@ -157,6 +164,34 @@ def _parameter(sweep: Sweep, key: str, option: str) -> Parameter:
     return _values(sweep, key)
 
 
+def _swept(sweep: Sweep, text: str) -> Parameter:
+    """A swept key, or a formula of swept keys such as `1/model.viscosity`."""
+    keys = sorted((key for key in sweep.swept if key in text), key=len, reverse=True)
+    if text in sweep.swept or not keys:
+        return _parameter(sweep, text, "--x")
+    names = {key: f"key{number}" for number, key in enumerate(keys)}
+    formula = re.sub("|".join(map(re.escape, keys)), lambda key: names[key[0]], text)
+    values = []
+    for run in sweep.runs:
+        numbers = {names[key]: run.values.get(key) for key in keys}
+        try:
+            tree = ast.parse(formula.strip(), mode="eval").body
+            values.append(float(evaluated(tree, numbers, {})))
+        except (SyntaxError, TypeError, ArithmeticError):
+            form = f"numbers, + - * / **, and swept keys: {', '.join(sweep.swept)}"
+            raise UserError(f"--x: {text!r} cannot be computed; a formula has {form}") from None
+    words = {key: Parameter(key, ()).label for key in keys}
+    return Parameter(text, values, _formula_of(text, words), keys)
+
+
+def _formula_of(text: str, words: Mapping[str, str]) -> str:
+    """A formula of keys as a label, with their symbols where all of them have one."""
+    symbols = {key: label[label.find("$") :] for key, label in words.items() if "$" in label}
+    for key, label in (symbols if symbols.keys() == words.keys() else words).items():
+        text = text.replace(key, label)
+    return re.sub(r"(?<!\*)\*(?!\*)", r"$\\,$", text)
+
+
 def _expression(sweep: Sweep, text: str, option: str) -> collect.Expression:
     try:
         return collect.parse(text, {name for run in sweep.runs for name in run.estimate.columns})
@@ -188,7 +223,8 @@ def _against(
 ) -> Pictures:
     """Pictures of quantities against a parameter or another quantity."""
     of_parameter = isinstance(x, Parameter)
-    joined = of_parameter and set(sweep.varied) <= {x.key, hue.key if hue else x.key}
+    of = (x.of or (x.key,)) if of_parameter else ()
+    joined = len(of) == 1 and set(sweep.varied) <= {*of, *((hue.key,) if hue else ())}
     for text, y in columns.items():
         if text != x.key and not (of_parameter and np.isnan(y.values).all()):
             yield stem_of(text, x.key), partial(against, x, y, hue, joined=joined)
@@ -279,7 +315,8 @@ def against(
     limits(axes, up[there], single=False)
     if hue is not None:
         if len(hue.distinct) <= _MOST_NAMED:
-            axes.legend(title=hue.label, loc="best")
+            result.subplots_adjust(right=0.78)
+            legend_beside(axes, title=hue.label)
         else:
             result.colorbar(_mappable(hue), ax=axes, label=hue.label)
     return result

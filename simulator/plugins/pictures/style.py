@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
@@ -57,7 +58,14 @@ def as_words(name: str) -> str:
 
 def quantity(name: str) -> str:
     """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
-    return vocabulary("quantities").get(name, as_words(name))
+    if name in (known := vocabulary("quantities")):
+        return known[name]
+    if moment := re.fullmatch(r"(.+)_(mean|variance)((?:_[xyz])?)", name):
+        return f"{moment[2]} of {quantity(moment[1] + moment[3])}"
+    for pattern, words in vocabulary("patterns").items():
+        if match := re.fullmatch(pattern, name):
+            return words.format(*(as_words(part or "") for part in match.groups())).strip()
+    return as_words(name)
 
 
 _PLAIN = {"geq": "≥", "leq": "≤", "lambda": "λ", "varepsilon": "ε", "epsilon": "ε", "nu": "ν"}
@@ -87,7 +95,7 @@ def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path
     the format: .png, or .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
     with matplotlib.rc_context(rc(style)):
-        built = build()
+        built = fitted(build())
         if path.suffix == ".png":
             picture = rendered(built)
             shown = [i for axes in built.axes for i in axes.images]
@@ -104,6 +112,75 @@ def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data.getvalue())
     return path
+
+
+def fitted(drawn: Figure) -> Figure:
+    """The figure with all its texts inside: those too long for the figure, or for their panel among
+    several, are broken into two lines, then shrunk."""
+    texts = [text for text in drawn.findobj(Text) if isinstance(text, Text) and text.get_text()]
+    for text in texts:  # the bar of the mathematical font is as short as a small letter
+        formulas = text.get_text().split("$")
+        formulas[1::2] = [part.replace("|", r"\mathrm{∣}") for part in formulas[1::2]]
+        text.set_text("$".join(formulas))
+    drawn.draw_without_rendering()  # places the labels
+    for text, _ in _too_long(drawn, texts):
+        text.set_text(_broken(text.get_text()))
+        if text in drawn.texts:  # two lines have to stand where there was room for one
+            text.set_fontsize(0.75 * float(text.get_fontsize()))
+    drawn.draw_without_rendering()
+    for text, ratio in _too_long(drawn, texts):
+        text.set_fontsize(float(text.get_fontsize()) * max(ratio, 0.6))
+    for text in texts:  # labels of colour bars in two lines
+        box = text.get_window_extent()
+        beyond = box.x1 + 2 - drawn.bbox.x1
+        if text in drawn.texts:
+            text.set_x(text.get_position()[0] - max(0.0, beyond) / drawn.bbox.width)
+        elif beyond > 0 and text.get_rotation() == 90:
+            text.set_fontsize(float(text.get_fontsize()) * max(0.6, 1 - beyond / box.width))
+    labels = [axes.yaxis.label.get_window_extent().x0 for axes in drawn.axes]
+    titles = [axes.title.get_window_extent().y1 - drawn.bbox.y1 for axes in drawn.axes]
+    left = max(0.0, 2 - min(labels, default=2)) / drawn.bbox.width
+    above = max(0.0, 2 + max(titles, default=-2)) / drawn.bbox.height
+    if left or above:
+        place = drawn.subplotpars
+        drawn.subplots_adjust(left=place.left + left, top=place.top - above)
+    return drawn
+
+
+def _too_long(drawn: Figure, texts: Sequence[Text]) -> list[tuple[Text, float]]:
+    """The texts longer than their room, each with the ratio of both."""
+    whole = drawn.bbox.padded(-2)
+    found = []
+    for text in texts:
+        box = text.get_window_extent()
+        i = 1 if text.get_rotation() in (90, 270) else 0
+        ends = zip((box.min[i], box.max[i]), (whole.min[i], whole.max[i]), strict=True)
+        (low, least), (high, most) = ends
+        room = min(min(high, most) - max(low, least), _room_of_panel(drawn, text))
+        if text.get_visible() and 0 < room < 0.99 * (high - low):
+            found.append((text, room / (high - low)))
+    return found
+
+
+def _room_of_panel(drawn: Figure, text: Text) -> float:
+    """The largest length in pixels of the title or the vertical label of a panel that has others
+    beside it; infinite for other texts."""
+    for axes in drawn.axes:
+        box = axes.get_window_extent()
+        if text is axes.yaxis.label and box.height < 0.6 * drawn.bbox.height:
+            return 1.05 * box.height
+        if text is axes.title and box.width < 0.6 * drawn.bbox.width:
+            return 1.25 * box.width
+    return math.inf
+
+
+def _broken(text: str) -> str:
+    """The text in two lines, broken at the space outside of formulas that is nearest its middle."""
+    spaces = [n for n, c in enumerate(text) if c == " " and text[:n].count("$") % 2 == 0]
+    if not spaces or "\n" in text:
+        return text
+    place = min(spaces, key=lambda n: abs(len(plain(text[:n])) - len(plain(text[n:]))))
+    return f"{text[:place]}\n{text[place + 1 :]}"
 
 
 def rendered(drawn: Figure) -> Image.Image:
@@ -228,11 +305,15 @@ class Labels:
     """The labels of a run with the block `model`; dimensionless runs have no units."""
 
     model: Mapping[str, Any]
+    homogeneous: bool = True
+    """Three dimensions, and no term within a mask, such as a body, a wall or a sponge."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """The labels of a run by its resolved configuration."""
-        return cls(config.get("model") or {})
+        shape = (config.get("grid") or {}).get("shape", ())
+        masked = any(term.get("mask") for term in config.get("terms") or ())
+        return cls(config.get("model") or {}, len(shape) == 3 and 1 not in shape and not masked)
 
     @property
     def comoving(self) -> bool:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
+from run_files import built as built_on_screen
 from run_files import legend_texts, write_series, write_table
 from storage_support import XYZ, grid, save
 
@@ -27,6 +29,7 @@ from simulator.plugins.pictures.kinds.spectra import may_be_turbulent, spectrum
 from simulator.plugins.pictures.lines import DrawnCurve, time_series
 from simulator.plugins.pictures.runs import overlay, overlays, plot_run
 from simulator.plugins.pictures.study import Parameter, RunQuantity, against, coded, reduced
+from simulator.plugins.pictures.style import Labels, quantity
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2
@@ -175,7 +178,7 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
     runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", viscosity=0.02)]
     choice = Selection(what=("spectra",), time=(0.5, 2.0), compensate=5 / 3, average=True)
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
-    assert axes.get_xlabel().endswith(", means over $t =$ $0.5$ to $2$")
+    assert axes.get_xlabel().endswith(", means over $t = 0.5$ to $2$")
     (single,) = built(runs, Selection(what=("spectra",)))["spectrum_kinetic_energy"].axes
     assert single.get_xlabel().endswith(", at $t = 2$")
     curves = axes.get_lines()[:2]
@@ -237,6 +240,11 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
     assert not may_be_turbulent(
         series, {"time": TIMES, **{n: 0 * TIMES + v for n, v in young.items()}}
     )
+    now = {"time": TIMES, "reynolds_taylor": 0 * TIMES + 80}
+    assert may_be_turbulent(series, now)
+    body = {"grid": {"shape": [8, 8, 8]}, "terms": [{"mask": {"kind": "sphere"}}]}
+    for config in (body, {"grid": {"shape": [8, 8]}}):
+        assert not may_be_turbulent(series, now, Labels.of(config))
     assert (
         len(spectrum(series, "kinetic_energy").axes[0].get_lines()) == 6
     )  # five times and the slope
@@ -352,3 +360,53 @@ def test_curves_have_the_colour_of_one_parameter_the_line_of_another_and_a_bar_f
     axes, bar = overlay([curve] * 12, "k", "E", coded(many, None), "xy")[0].axes
     assert bar.get_ylabel() == "amplitude"
     assert np.isnan(axes.lines[0].get_ydata()[[0, 2]]).all()  # k = 0 and round-off leave gaps
+
+
+def test_modes_beyond_the_largest_sphere_are_drawn_as_corner_modes(tmp_path):
+    """Of shells 0 to 7 with k_max = 4, those at 5 to 7 are pale and dotted."""
+    rows = [(0.0, {"kinetic_energy": np.exp(-K)})]
+    attributes = {"largest_wavenumber": 4.0}
+    series = write_series(
+        tmp_path, "spectra", {"k": K}, {"kinetic_energy": ("k",)}, rows, attributes
+    )
+    (axes,) = spectrum(series, "kinetic_energy", guide=False).axes
+    assert legend_texts(axes) == ["$t = 0$", "corner modes", r"$k_{\max}$"]
+    inside, beyond, end = axes.get_lines()
+    assert np.nanmax(np.where(np.isfinite(inside.get_ydata()), K, np.nan)) == 4
+    assert_array_equal(beyond.get_xdata(), K[K >= 4])
+    assert beyond.get_linestyle() == ":" and set(end.get_xdata()) == {4.0}
+
+
+LONG = "$\\log_{10}$ dark matter comoving surface density $\\Sigma$ ($h\\,M_\\odot$)"
+
+
+@pytest.mark.parametrize("panels", [1, 3])
+def test_no_text_leaves_its_picture(panels):
+    """Labels, titles and entries of legends that are twice as long as their room."""
+
+    def build():
+        figure, axes = lines.panels(LONG, *[LONG] * panels, title=LONG + LONG, height=4.5)
+        axes[-1].plot([1, 2], label="a very long name of a curve beside the axes")
+        lines.legend_beside(axes[-1])
+        figure.text(0.97, 0.5, 2 * LONG, rotation=90, ha="center", va="center")
+        return figure
+
+    figure = built_on_screen(build)
+    width, height = figure.get_size_inches() * figure.dpi
+    for text in figure.findobj(Text):
+        if text.get_text() and text.get_visible() and "log" in text.get_text():
+            box = text.get_window_extent()
+            assert box.x0 > 0 and box.x1 < width and box.y0 > 0 and box.y1 < height, text
+
+
+def test_names_have_the_symbols_of_physics():
+    for name, words in {
+        "vorticity_z": r"vorticity $\omega_z$",
+        "velocity_mean_x": "mean of velocity $u_x$",
+        "gas_velocity_y": "gas velocity $u_y$",
+        "lift_cylinder": "$C_L$ (cylinder)",
+        "force_wing_x": "force $F_x$ (wing)",
+        "alpha_mean": r"largest strain $\langle\alpha\rangle$",
+    }.items():
+        assert quantity(name) == words
+    assert reduced("std.lift_cylinder") == "standard deviation of $C_L$ (cylinder)"

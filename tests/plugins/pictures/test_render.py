@@ -54,6 +54,8 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did_and_with_several_fields(fi
     assert "no snapshot of step 1" in capsys.readouterr().err
     assert main(["render", str(finished), "--field", "velocity"]) == 2
     assert "velocity is not a scalar" in capsys.readouterr().err
+    assert main(["render", str(finished), "--field", "vorticity_z"]) == 0
+    assert "render_vorticity_z_" in capsys.readouterr().out
     both = ["--field", "vorticity_magnitude", "--field", "dye"]
     assert main(["render", str(finished), *both]) == 0
     last = open_run(finished).snapshots.steps[-1]

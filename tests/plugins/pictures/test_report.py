@@ -113,7 +113,7 @@ def test_the_page_begins_with_physics_and_the_numbers_of_turbulence(tmp_path):
     folder = a_run(tmp_path / "run", more=more)
     columns = dict(table_of(open_run(folder)))
     shared = {
-        "u_rms": 6.0,
+        "u_rms": 0.6,
         "reynolds_taylor": 52.0,
         "integral_scale": 1.5,
         "kolmogorov_scale": 0.03,
@@ -126,7 +126,8 @@ def test_the_page_begins_with_physics_and_the_numbers_of_turbulence(tmp_path):
     text = " ".join(read(report_run(folder)).text)
     assert "viscosity 0.01" in text and "forcing: constant_power" in text and "z = 9 to 0" in text
     numbers = text.partition("Re_λ")[2]
-    assert numbers.split()[:9] == ["52", "L", "/", "η", "50", "turnover", "times", "4", "t"]
+    assert numbers.split()[2:7] == ["52", "L", "/", "η", "(last"]
+    assert numbers.split()[8:13] == ["50", "turnover", "times", "4", "t"]
     assert "Re_λ" not in " ".join(read(report_run(a_run(tmp_path / "plain"))).text)
 
 

@@ -24,6 +24,7 @@ from simulator.plugins.pictures.lines import (
     logarithmic,
     panels,
     plotted,
+    reach_of,
 )
 from simulator.plugins.pictures.series_pictures import (
     Diagnostics,
@@ -47,7 +48,7 @@ KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 
 
 def spectra_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    turbulent = may_be_turbulent(series, diagnostics)
+    turbulent = may_be_turbulent(series, diagnostics, labels)
     for name in variables_over(series, "k"):
         plain = partial(spectrum, series, name, labels, guide=turbulent)
         is_power = name.endswith("_power")
@@ -197,13 +198,18 @@ def jeans_wavenumber(labels: Labels, name: str, scale_factor: float) -> float:
     return next(filter(math.isfinite, limits), math.inf)
 
 
-def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
-    """Whether the flow may have an inertial range at the last row's time; a laminar flow has
+def may_be_turbulent(
+    series: SeriesReader | None, diagnostics: Diagnostics, labels: Labels = PLAIN
+) -> bool:
+    """Whether Re_lambda and the laws of homogeneous turbulence have a meaning at the time of the
+    last row: in a homogeneous flow in three dimensions whose energy lies in more than three shells,
+    with `LEAST_REYNOLDS` and `LEAST_DISSIPATION`. The flow about a body, or a laminar one, has
     none."""
-    now = {
-        name: np.interp(series.time[-1], diagnostics["time"], v) for name, v in diagnostics.items()
-    }
-    if "kinetic_energy" in series.variables:
+    if not labels.homogeneous or not len(diagnostics.get("time", ())):
+        return False
+    time = diagnostics["time"][-1] if series is None else series.time[-1]
+    now = {name: np.interp(time, diagnostics["time"], v) for name, v in diagnostics.items()}
+    if series is not None and "kinetic_energy" in series.variables:
         energy = series.one("kinetic_energy", -1)
         if np.count_nonzero(energy > 1e-9 * energy.max()) <= 3:  # an ABC flow is in one shell
             return False
@@ -252,7 +258,8 @@ def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
     energy = series.one("kinetic_energy", -1)
     values = np.maximum(k, 0) ** (5 / 3) * energy / rate ** (2 / 3)
     shown = np.where(values > 1e-6, values, np.nan)
-    curve = DrawnCurve(k * eta, shown, PLAIN.moment(series.time[-1]))
+    reach = eta * reach_of(series, "kinetic_energy")
+    curve = DrawnCurve(k * eta, shown, PLAIN.moment(series.time[-1]), reach=reach)
     levels = [(1.6, r"$C = 1.6$")] if has_range(curve) else []
     return plotted([curve], *KOLMOGOROV_AXES, "xy", levels=levels)[0]
 

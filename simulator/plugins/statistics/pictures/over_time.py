@@ -1,15 +1,20 @@
 """Means over time, with their standard errors."""
 
 import math
+import re
 from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from simulator.archive.open_run import open_run
 from simulator.archive.series_file import SeriesReader
+from simulator.plugins.pictures.choice import Window
+from simulator.plugins.pictures.frames import SnapshotPlanes, fields_in_snapshots
 from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
-from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted
+from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted, reach_of
 from simulator.plugins.pictures.series_pictures import Diagnostics, TextTable, endings
+from simulator.plugins.pictures.slices import slices
 from simulator.plugins.pictures.style import PLAIN, Labels, as_words, in_words, spectrum_of
 
 
@@ -27,9 +32,16 @@ def statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) ->
             yield f"statistics_{stem}", partial(mean_curves, series, labels, names, words, log)
 
 
-def no_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
-    """The means are fields of snapshots; the series only counts its samples."""
-    yield from ()
+def field_statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
+    """Mid-planes of the means and variances in the last snapshot of the chosen rows; the series
+    only counts their samples."""
+    run = open_run(series.path.parent)
+    for field in fields_in_snapshots(run):
+        if re.fullmatch(r".+_(mean|variance)(_[xyz])?", field):
+            planes = SnapshotPlanes(run, field)
+            last = np.flatnonzero(planes.time <= series.time[-1] * (1 + 1e-9))[-1:]
+            if len(last):
+                yield f"slices_{field}", partial(slices, Window(planes, last), field, labels)
 
 
 def _samples(series: SeriesReader) -> str:
@@ -93,7 +105,8 @@ def mean_curves(
         mean = np.asarray(series.one(f"mean/{name}", -1))
         error = np.nan_to_num(series.one(f"error/{name}", -1))
         label = as_words(name.partition("/")[2]) if len(names) > 1 else None
-        each.append(DrawnCurve(k, mean, label, error=error))
+        reach = reach_of(series, f"mean/{name}")
+        each.append(DrawnCurve(k, mean, label, error=error, reach=reach))
     if len(names) == 1:
         kind, _, name = names[0].partition("/")
         words = spectrum_of(name) if kind == "spectrum" else f"{words} of {as_words(name)}"

@@ -20,7 +20,7 @@ def pair_correlation_pictures(series: SeriesReader, labels: Labels, _: Diagnosti
 def pair_correlation(series: SeriesReader, labels: Labels) -> Figure:
     """The radial distribution function of each species at up to six times; the last time is bold,
     with error bars."""
-    result, (axes,) = panels("$r$", "radial distribution function $g(r)$", right=0.97)
+    result, (axes,) = panels("$r$", "radial distribution function $g(r)$", right=0.74)
     r = series.coordinates["r"]
     each = list[DrawnCurve]()
     for number, name in enumerate(species(series)):
@@ -40,5 +40,4 @@ def pair_correlation(series: SeriesReader, labels: Labels) -> Figure:
     if shown:
         axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
         style.powers_of_ten(axes.yaxis)
-        axes.legend()
     return result

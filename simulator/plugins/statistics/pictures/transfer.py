@@ -1,5 +1,6 @@
 """Transfer of energy between scales."""
 
+from dataclasses import replace
 from functools import partial
 
 from matplotlib.figure import Figure
@@ -9,11 +10,10 @@ from simulator.measure import Curves
 from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
 from simulator.plugins.pictures.lines import (
     Pictures,
-    drawn_rows,
+    at_times,
+    drawn,
     generic_pictures,
-    legend_beside,
     level,
-    logarithmic,
     panels,
 )
 from simulator.plugins.pictures.series_pictures import Diagnostics, endings, pictures_of_each
@@ -28,15 +28,12 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
     title = f"{as_words(name)}: transfer between scales"
     words = r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$"
     result, (upper, lower) = panels(*words, title=title, height=5.2)
-    for row, colour, label in drawn_rows(series, labels):
-        rate = series.one(f"transfer/{name}", row)[inside]
-        flux = series.one(f"flux/{name}", row)[inside]
-        upper.plot(k, k * rate, color=colour, linewidth=1.3)
-        lower.plot(k, flux, color=colour, linewidth=1.3, label=label)
-    level(upper)
-    level(lower)
-    logarithmic(lower, "x")
-    legend_beside(lower)
+    for axes, variable, factor in ((upper, f"transfer/{name}", k), (lower, f"flux/{name}", 1.0)):
+        each = at_times(series, variable, k, labels, marker=None)
+        drawn(axes, [replace(curve, y=factor * curve.y[inside]) for curve in each], "x")
+        level(axes)
+    if (legend := upper.get_legend()) is not None:
+        legend.remove()
     return result
 
 

@@ -1,0 +1,62 @@
+"""Drag, lift and the Strouhal number of bodies, in pictures and in the report."""
+
+import numpy as np
+import pytest
+from run_files import write_table
+
+from simulator.archive.run_state import RunState, write_state
+
+pytest.importorskip("simulator.plugins.pictures")
+from simulator.plugins.bodies.pictures import shedding
+from simulator.plugins.pictures.report import report_run
+from simulator.plugins.pictures.runs import plot_run
+
+CONFIG = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [8, 8], box: [16, 8]}
+terms:
+  - name: wing
+    kind: relax
+    target: {velocity: body}
+    mask: {kind: cylinder, center: [4, 4], radius: 1}
+    coefficients: {velocity: 2, length: 2}
+"""
+FREQUENCY = 0.173
+
+
+def rows():
+    """Rows after the first step beyond every 0.1: at uneven times."""
+    rng = np.random.default_rng(1)
+    time = np.linspace(0, 100, 1001)
+    time[1:-1] += rng.uniform(0, 0.03, 999)
+    return time, 0.1 + 0.4 * np.sin(2 * np.pi * FREQUENCY * time)
+
+
+def test_the_frequency_of_a_lift_lies_between_those_of_its_spectrum():
+    """The parabola is exact to two hundredths of a bin, 1/T, for a Hann window (maximum 0.016 of its
+    main lobe)."""
+    for stop in (300, 477, 1001):
+        time, lift = (values[:stop] for values in rows())
+        found = shedding(time, lift)
+        assert found is not None
+        assert abs(found.frequency - FREQUENCY) < 0.02 / np.ptp(time)
+    time, lift = (values[:200] for values in rows())
+    assert shedding(time, lift) is None  # three and a half periods
+    assert shedding(time, 0 * lift + 1) is None
+
+
+def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path):
+    """St = f L / U, Re = U L / nu; the head states no Re_lambda of a wake."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    time, lift = rows()
+    columns = {"drag_wing": 0 * time + 1.5, "lift_wing": lift, "reynolds_taylor": 0 * time + 52}
+    write_table(tmp_path, {"time": time, "energy": 0 * time + 1} | columns)
+    write_state(tmp_path, RunState("finished", 4, 100.0, 100.0, 100.0, 5.0, 0.5))
+    drawn = {path.stem for path in plot_run(tmp_path).files}
+    assert {"forces_wing", "lift_spectrum_wing"} < drawn
+    text = report_run(tmp_path).read_text()
+    assert "Re_λ" not in text
+    assert "wing, t = 50 to 100" in text.replace("50.01", "50").replace("50.02", "50")
+    for number in ("1.5", "0.17", "200"):
+        assert f">{number}" in text
+    assert "target: {velocity: body}" in text  # among the parameters
