@@ -13,6 +13,7 @@ from simulator.equations import Equation, Field, Local, NonNegative
 
 
 class RotatingCondensate(Equation):
+    dimensions = 2
     evolved = (Field("psi", complex=True),)
     interaction: NonNegative = 100.0
     rotation: float = 0.8

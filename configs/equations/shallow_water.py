@@ -13,6 +13,7 @@ from simulator.spectral import Local
 
 
 class ShallowWater(Equation):
+    dimensions = 2
     evolved = (Field("velocity", vector=True), "height")
     gravity: Positive = 16.0
     depth: Positive = 1.0
