@@ -36,7 +36,7 @@ from simulator.plugins.pictures.style import (
     vocabulary,
 )
 from simulator.study import table as collect
-from simulator.study.sweep import Sweep
+from simulator.study.sweep import Sweep, collectable
 from simulator.study.table import collected
 from simulator.words import brief
 
@@ -159,7 +159,7 @@ def _parameter(sweep: Sweep, key: str, option: str) -> Parameter:
 
 def _expression(sweep: Sweep, text: str, option: str) -> collect.Expression:
     try:
-        return collect.parse(text, {name for run in sweep.runs for name in run.estimate.columns})
+        return collect.parse(text, collectable(sweep.runs))
     except ValueError as error:
         raise UserError(f"{option}: {error}") from None
 
