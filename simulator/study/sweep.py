@@ -341,7 +341,8 @@ def collectable(runs: Sequence[SweepRun]) -> dict[str, None]:
     """The names that an expression may have: columns of diagnostics, and `NAME.` for every own
     series."""
     columns = (name for run in runs for name in run.estimate.columns)
-    own = (f"{one.series}." for run in runs for one in run.config.output.python or ())
+    outputs: Sequence[Any] = [run.config.output for run in runs]
+    own = (f"{function.series}." for output in outputs for function in output.python or ())
     return dict.fromkeys((*columns, *own))
 
 
