@@ -268,6 +268,7 @@ LONG = (
     "tutorials/dataset.md",
     "tutorials/gradients.md",
     "tutorials/library.md",
+    "tutorials/obstacle.md",
     "tutorials/particles.md",
     "tutorials/recover_flow.md",
     "tutorials/sponge.md",
