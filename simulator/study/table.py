@@ -355,18 +355,11 @@ def convergence(
 
 
 def _order(spacings: Sequence[float], values: np.ndarray) -> float:
-    """The order p > 0 with which three values converge (Roache 1998): (h1^p - h2^p) / (h2^p - h3^p)
-    is the ratio of their differences; nan without one."""
+    """The order p with which three values converge (Roache 1998), up to 20: the ratio of their
+    differences is (h1^p - h2^p) / (h2^p - h3^p), which grows with p; nan without one."""
+    h1, h2, h3 = np.array(spacings) / spacings[0]
+    p = np.arange(0.001, 20, 0.001)
     first, second = abs(np.diff(values))
-    h1, h2, h3 = (h / spacings[0] for h in spacings)
-    low, high = 1e-3, 40.0
-
-    def excess(p: float) -> float:
-        return (h1**p - h2**p) * second - (h2**p - h3**p) * first
-
-    if not (second > 0 and excess(low) < 0 < excess(high)):
-        return math.nan
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return low
+    with np.errstate(all="ignore"):
+        ratio = (h1**p - h2**p) / (h2**p - h3**p)
+        return float(np.interp(first / second, ratio, p, left=np.nan, right=np.nan))
