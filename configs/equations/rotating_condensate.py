@@ -52,8 +52,7 @@ class RotatingCondensate(Equation):
             return Local({}, {}, {"energy": kinetic + (psi.conj() * rest).real - excess})
 
         means = self.transform.evaluate(self.inputs(fields), energy).means
-        area = self.box[0] * self.box[1]
-        psi = fields["psi"]
+        area, psi = self.box[0] * self.box[1], fields["psi"]
         return {"mass": area * self.mean_of(psi, psi), "energy": area * means["energy"]}
 
     @property

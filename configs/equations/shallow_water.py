@@ -44,11 +44,8 @@ class ShallowWater(Equation):
         def local(values, points, parameters):
             depth, square = self.depth + values["height"], (values["velocity"] ** 2).sum(0)
             energy = (depth * square + self.gravity * values["height"] ** 2) / 2
-            return Local(
-                {},
-                {},
-                {"energy": energy, "potential_enstrophy": self._spin(values) ** 2 / depth / 2},
-            )
+            enstrophy = self._spin(values) ** 2 / depth / 2
+            return Local({}, {}, {"energy": energy, "potential_enstrophy": enstrophy})
 
         return self.transform.evaluate(self.inputs(fields), local).means
 
