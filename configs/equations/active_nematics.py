@@ -14,6 +14,7 @@ from simulator.equations import Equation, Field, NonNegative, Positive
 
 
 class ActiveNematic(Equation):
+    dimensions = 2
     evolved = (Field("order", vector=2),)  # a and b
     activity: float = 1.0
     viscosity: Positive = 1.0

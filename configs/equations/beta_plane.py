@@ -9,6 +9,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class BetaPlane(Equation):
+    dimensions = 2
     evolved = ("vorticity",)
     beta: float = 20.0
     inverse_deformation_radius: NonNegative = 0.0

@@ -13,6 +13,7 @@ from simulator.equations import Equation, Field, NonNegative
 
 
 class HallMhd(Equation):
+    dimensions = 3
     evolved = (
         Field("velocity", vector=3, solenoidal=True),
         Field("magnetic", vector=3, solenoidal=True),

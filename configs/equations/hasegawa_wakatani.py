@@ -14,6 +14,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class HasegawaWakatani(Equation):
+    dimensions = 2
     evolved = ("vorticity", "density")
     alpha: NonNegative = 1.0
     kappa: float = 1.0

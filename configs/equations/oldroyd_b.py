@@ -13,6 +13,7 @@ from simulator.equations import Equation, Field, NonNegative, Positive
 
 
 class OldroydB(Equation):
+    dimensions = 2
     evolved = (
         Field("velocity", vector=True, solenoidal=True),
         Field("stretch", vector=3),  # C - 1: xx, xy, yy

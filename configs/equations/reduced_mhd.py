@@ -14,6 +14,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class ReducedMhd(Equation):
+    dimensions = 3
     evolved = ("plus", "minus")  # lap zeta+ and lap zeta-
     alfven_speed: float = 1.0
     viscosity: NonNegative = 0.0
@@ -42,7 +43,8 @@ class ReducedMhd(Equation):
         return {"sum": sum_, "bracket": up * values["zeta_minus"]}
 
     def advection(self, values):
-        return jnp.maximum(abs(values["up"]), abs(values["um"]))
+        u, v = jnp.maximum(abs(values["up"]), abs(values["um"]))
+        return u, v, 0 * u  # the waves along z are linear
 
     def combine(self, products, fields):
         both = self.divergence(products["sum"])

@@ -13,6 +13,7 @@ from simulator.equations import Equation, Field, Local, NonNegative
 
 
 class RotatingCondensate(Equation):
+    dimensions = 2
     evolved = (Field("psi", complex=True),)
     interaction: NonNegative = 100.0
     rotation: float = 0.8
@@ -51,8 +52,7 @@ class RotatingCondensate(Equation):
             return Local({}, {}, {"energy": kinetic + (psi.conj() * rest).real - excess})
 
         means = self.transform.evaluate(self.inputs(fields), energy).means
-        area = self.box[0] * self.box[1]
-        psi = fields["psi"]
+        area, psi = self.box[0] * self.box[1], fields["psi"]
         return {"mass": area * self.mean_of(psi, psi), "energy": area * means["energy"]}
 
     @property

@@ -13,6 +13,7 @@ from simulator.spectral import Local
 
 
 class ShallowWater(Equation):
+    dimensions = 2
     evolved = (Field("velocity", vector=True), "height")
     gravity: Positive = 16.0
     depth: Positive = 1.0
@@ -43,11 +44,8 @@ class ShallowWater(Equation):
         def local(values, points, parameters):
             depth, square = self.depth + values["height"], (values["velocity"] ** 2).sum(0)
             energy = (depth * square + self.gravity * values["height"] ** 2) / 2
-            return Local(
-                {},
-                {},
-                {"energy": energy, "potential_enstrophy": self._spin(values) ** 2 / depth / 2},
-            )
+            enstrophy = self._spin(values) ** 2 / depth / 2
+            return Local({}, {}, {"energy": energy, "potential_enstrophy": enstrophy})
 
         return self.transform.evaluate(self.inputs(fields), local).means
 

@@ -10,6 +10,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class SurfaceQuasiGeostrophic(Equation):
+    dimensions = 2
     evolved = ("buoyancy",)
     hyperviscosity: NonNegative = 0.0
     order: int = 4

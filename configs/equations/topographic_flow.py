@@ -12,6 +12,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class TopographicFlow(Equation):
+    dimensions = 2
     evolved = ("vorticity",)
     height: float = 5.0
     beta: float = 0.0

@@ -8,6 +8,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class Vorticity(Equation):
+    dimensions = 2
     evolved = ("vorticity",)
     viscosity: NonNegative = 0.0
     drag: NonNegative = 0.0

@@ -10,6 +10,7 @@ from simulator.equations import Equation, NonNegative
 
 
 class TwoLayers(Equation):
+    dimensions = 2
     evolved = ("upper", "lower")
     shear: float = 1.0
     beta: float = 0.0

@@ -17,6 +17,7 @@ from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.physics.user_function import UserFunction
 from simulator.settings import PythonFile
+from simulator.spectral.points import PlanePoints, SeenPoints
 
 MOST = 2**20  # The largest number of values in a row.
 
@@ -169,14 +170,15 @@ class FieldView(PhysicalFields):
         )
 
     @property
-    def points(self) -> tuple[jax.Array, ...]:
+    def points(self) -> SeenPoints:
         """The coordinates x, y, z of the grid points, arrays that broadcast to (x, y, z); in two
         dimensions x, y."""
         physical = self._model.transform.physical
         grid = physical.grid
         x, y, z = physical.coordinates()
         xyz = x[: grid.shape[0]], y[:, : grid.shape[1]], z[:, :, : grid.shape[2]]
-        return tuple(a[0] for a in grid.seen(xyz)) if grid.planar else xyz
+        whole = spectral.seen_points(grid, spectral.Points(*xyz))
+        return PlanePoints(*(a[0] for a in whole)) if grid.planar else whole
 
     def modes(self, name: str) -> jax.Array:
         """Fourier coefficients of an evolved field, in the order of `layout`; padding is zero."""

@@ -27,7 +27,7 @@ from jax.extend.core import Literal as Constant
 from jax.typing import DTypeLike
 
 from simulator.errors import UserError, in_a_line
-from simulator.spectral import Grid, Transform
+from simulator.spectral import Grid, Points, Transform
 
 
 class UserFiles(Protocol):
@@ -244,6 +244,11 @@ POINTS = (101, 103, 107)
 """Extents of a block that no other axis has, which identify axes of points."""
 
 
+def coordinates(grid: Grid) -> str:
+    """The arguments of a function of place, in words."""
+    return "the coordinates x and y of a plane" if grid.planar else "the coordinates x, y and z"
+
+
 def traced_values(
     leads: Mapping[str, tuple[int, ...]], dtype: DTypeLike
 ) -> dict[str, jax.ShapeDtypeStruct]:
@@ -251,11 +256,11 @@ def traced_values(
     return {n: jax.ShapeDtypeStruct((*lead, *POINTS), dtype) for n, lead in leads.items()}
 
 
-def traced_points(dtype: DTypeLike) -> tuple[list[jax.ShapeDtypeStruct], jax.ShapeDtypeStruct]:
-    """The coordinates of the block along each axis, and the time."""
+def traced_points(dtype: DTypeLike) -> tuple[Points, jax.ShapeDtypeStruct]:
+    """The coordinates of the block, and the time."""
     shapes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
-    axes = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
-    return axes, jax.ShapeDtypeStruct((), jnp.float64)
+    axes: Any = (jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+    return Points(*axes), jax.ShapeDtypeStruct((), jnp.float64)
 
 
 def trace(files: UserFiles, name: str, call: Callable[..., Any], *arguments: Any) -> None:

@@ -29,18 +29,13 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Equat
         model = kind.create(config.model, placement.transform, inputs)
     except UserError as error:
         key, _, message = str(error).partition(": ")
-        known = key.partition(".")[0] in type(config.model).model_fields
-        raise config.error(
-            *((f"model.{key}", message) if known else ("model", str(error)))
-        ) from error
+        if key.partition(".")[0] in type(config.model).model_fields:
+            key = f"model.{key}"
+        elif key != "grid.shape":
+            key, message = "model", str(error)
+        raise config.error(key, message) from error
     except WrongParameters as wrong:
         raise mistakes_in(wrong.error, wrong.settings, wrong.data, config.places) from None
-    if placement.grid.planar and not model.numerics.planar:
-        shape = ", ".join(map(str, config.grid.shape))
-        cure = f"[{shape}, 1] makes fields that do not depend on z"
-        raise config.error(
-            "grid.shape", f"{config.model.kind} is solved in three dimensions; {cure}"
-        )
     if kind.numerics.open:
         check_fitting(config, model)
         check_devices(config, "auto", equation=model)

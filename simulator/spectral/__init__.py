@@ -6,7 +6,7 @@ from simulator.spectral.candidates import Modes
 from simulator.spectral.distributed_fft import DistributedFFT
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
-from simulator.spectral.schedules.device_part import Points
+from simulator.spectral.points import Points, seen_points
 from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Points",
     "Transform",
     "make_transform",
+    "seen_points",
 ]
 
 refuse_faulty_jax()  # whatever computes with this package passes here: commands and other programs

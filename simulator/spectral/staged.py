@@ -20,11 +20,11 @@ from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOp
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Arrangement, Layout, PhysicalLayout
 from simulator.spectral.plans import PLANS, SLABS, Z_Y_X, Decomposition
+from simulator.spectral.points import Points
 from simulator.spectral.program import Program
 from simulator.spectral.schedules.device_part import (
     Arrays,
     DevicePart,
-    Points,
     Reductions,
     reduce_values,
 )

@@ -28,7 +28,7 @@ from simulator.spectral import native, staged
 from simulator.spectral.arrays import PointValues, SpectralVector
 from simulator.spectral.backends import build, choose
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
-from simulator.spectral.schedules.device_part import Points
+from simulator.spectral.points import Points
 from simulator.spectral.transform import Local, Transform, Tree
 
 ROUNDS = 5

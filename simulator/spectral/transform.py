@@ -31,7 +31,7 @@ from simulator.spectral.arrays import Number, PhysicalField, SpectralField, Spec
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.operators import translate
-from simulator.spectral.schedules.device_part import Points
+from simulator.spectral.points import Points
 
 Tree = Any  # A dict (or any pytree) of arrays with any number of leading component axes.
 Fields = SpectralFields

@@ -337,10 +337,19 @@ def _same(one: Values, other: Values, places: Places) -> str:
     return f"{blamed.place}: {key}: gives the run with {label} twice; leave one of them out"
 
 
+def collectable(runs: Sequence[SweepRun]) -> dict[str, None]:
+    """The names that an expression may have: columns of diagnostics, and `NAME.` for every own
+    series."""
+    columns = (name for run in runs for name in run.estimate.columns)
+    outputs: Sequence[Any] = [run.config.output for run in runs]
+    own = (f"{function.series}." for output in outputs for function in output.python or ())
+    return dict.fromkeys((*columns, *own))
+
+
 def _collected(
     settings: SweepSettings, runs: Sequence[SweepRun], places: Places
 ) -> tuple[collect.Expression, ...]:
-    known = dict.fromkeys(name for run in runs for name in run.estimate.columns)
+    known = collectable(runs)
     expressions: list[collect.Expression] = []
     mistakes: list[str] = []
     for i, text in enumerate(settings.collect):

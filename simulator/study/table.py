@@ -1,8 +1,8 @@
 """The table of a sweep: swept values and collected quantities, one row per run.
 
 Expressions name the quantities that a table collects from each run: `final.energy`,
-`mean.enstrophy[time>0.5]`, `wall_time`, and reductions of formulas such as `mean.(dissipation *
-integral_scale / u_rms**3)[time>2]`."""
+`mean.enstrophy[time>0.5]`, `wall_time`, `final.NAME.VARIABLE` of a series NAME.h5, and reductions
+of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`."""
 
 import ast
 import csv
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.series_file import read_columns
-from simulator.errors import did_you_mean
+from simulator.archive.series_file import SeriesReader, read_columns
+from simulator.errors import UserError, did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import aligned_lines, brief
@@ -99,6 +99,11 @@ class Expression:
         return tuple(dict.fromkeys(name for tree in trees for name in _names(tree)))
 
     @property
+    def series(self) -> str:
+        """The series whose variables the expression names; empty: diagnostics."""
+        return max((name.rpartition(".")[0] for name in self.columns), default="")
+
+    @property
     def error(self) -> "Expression | None":
         """The standard error of a mean; None for any other reduction."""
         if self.reduction != "mean":
@@ -124,14 +129,14 @@ class Expression:
 
 def parse(text: str, known: Iterable[str] | None = None) -> Expression:
     """Parses an expression. Raises ValueError, with the cure in the message, also for a column that
-    is not `known`.
+    is not `known`: the columns of diagnostics, and `NAME.` for every variable of a series.
 
     mean is the average over time, integral the integral over time, both by the trapezoidal rule.
     Conditions are comparisons with <, <=, >, >= or ==, separated by commas."""
     text = text.strip()
     if text in SCALARS:
         return Expression(text, text)
-    match = re.fullmatch(r"(\w+)\.(\w+|\(.+\))\s*(?:\[([^\]]*)\])?", text)
+    match = re.fullmatch(r"(\w+)\.(\w+(?:\.\w+)?|\(.+\))\s*(?:\[([^\]]*)\])?", text)
     if not match:
         raise ValueError(f"{text!r} is not an expression; {_FORM}")
     reduction, formula, conditions = match.groups()
@@ -151,9 +156,13 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
     if others:
         raise ValueError(f"{text!r} is not an expression; {_FORM}")
     expression = Expression(text, reduction, first, compared)
+    files = {column.rpartition(".")[0] for column in expression.columns if column != "time"}
+    if len(files) > 1:
+        raise ValueError(f"{text!r}: takes columns of several files; those of one are needed")
     names = expression.columns if known is None else list(known)
     for column in expression.columns:
-        if column not in names:
+        series = column.rpartition(".")[0]
+        if column not in names and f"{series}." not in names:
             meant = did_you_mean(column, names)
             raise ValueError(
                 f"{text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(names)}"
@@ -164,7 +173,7 @@ def parse(text: str, known: Iterable[str] | None = None) -> Expression:
 def _parsed(part: str, text: str) -> list[ast.expr]:
     """The formulas in a part of an expression, separated by commas."""
     try:
-        tree = ast.parse(f"[{part}]", mode="eval").body
+        tree = _Dotted().visit(ast.parse(f"[{part}]", mode="eval").body)
         if not isinstance(tree, ast.List):
             raise SyntaxError("the brackets do not match")
         for formula in tree.elts:
@@ -172,6 +181,13 @@ def _parsed(part: str, text: str) -> list[ast.expr]:
     except (SyntaxError, TypeError) as error:
         raise ValueError(f"{text!r}: {part} cannot be computed ({error}); {_FORM}") from None
     return tree.elts
+
+
+class _Dotted(ast.NodeTransformer):
+    """Makes the variable `NAME.VARIABLE` of a series a name."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Name(ast.unparse(node)) if isinstance(node.value, ast.Name) else node
 
 
 def _names(tree: ast.expr) -> list[str]:
@@ -187,21 +203,41 @@ def collected(
     folder: Path, expressions: Sequence[Expression], status: MemberStatus
 ) -> dict[str, float]:
     """The value of each expression for the run in `folder`, by its text."""
-    diagnostics: Mapping[str, np.ndarray] = {}
     state = status.state if status.stage is MemberState.DONE else None
-    wanted = {"time", *(name for expression in expressions for name in expression.columns)}
-    if state is not None and len(wanted) > 1:
-        with suppress(FileNotFoundError):
-            diagnostics = read_columns(folder / "diagnostics.csv", wanted)
+    files: dict[str, Columns] = {}
+    for expression in expressions if state is not None else ():
+        series = expression.series
+        if expression.columns and series not in files:
+            wanted = {"time", *(n for e in expressions for n in e.columns if e.series == series)}
+            files[series] = _columns(folder, series, wanted)
     scalars = (state.seconds, float(state.step)) if state else (math.nan, math.nan)
     known = dict(zip(SCALARS, scalars, strict=True))
 
     def value(expression: Expression) -> float:
         if expression.reduction in known:
             return known[expression.reduction]
-        return expression.reduce(diagnostics) if len(diagnostics.get("time", ())) else math.nan
+        columns = files.get(expression.series, {})
+        return expression.reduce(columns) if len(columns.get("time", ())) else math.nan
 
     return {expression.text: value(expression) for expression in expressions}
+
+
+def _columns(folder: Path, series: str, wanted: Collection[str]) -> Columns:
+    """Columns of diagnostics, or the numbers of a series; none if the run has no such file. Raises
+    UserError for a variable that is not there, or not one number a row."""
+    with suppress(FileNotFoundError):
+        if not series:
+            return read_columns(folder / "diagnostics.csv", wanted)
+        reader = SeriesReader(folder / f"{series}.h5")
+        numbers = [name for name, dimensions in reader.variables.items() if not dimensions]
+        for name in wanted:
+            variable = name.rpartition(".")[2]
+            if name != "time" and variable not in numbers:
+                meant = did_you_mean(variable, numbers, f"; its numbers are {', '.join(numbers)}")
+                raise UserError(f"{name}: {reader.path} has no number {variable!r}{meant}")
+        names = [name for name in wanted if name != "time"]
+        return {"time": reader.time, **{n: reader[n.rpartition(".")[2]] for n in names}}
+    return {}
 
 
 def _array(values: Sequence[Any]) -> np.ndarray:
@@ -301,19 +337,29 @@ def convergence(
     table: Sequence[Mapping[str, Any]], key: str, texts: Sequence[str]
 ) -> list[dict[str, Any]]:
     """For runs that differ in `key`, one of RESOLUTIONS, the error of each quantity relative to the
-    finest run, from coarse to fine, and `slope`, the order d log(error) / d log(spacing) between a
-    run and the next coarser one. nan where a quantity is missing or agrees to all digits."""
-    spacing = RESOLUTIONS[key]
-    runs = sorted(table, key=lambda row: spacing(row[key]), reverse=True)
-    finest = runs[-1]
+    finest run, from coarse to fine, and the observed `order` p: with spacings h, the values q of a
+    run, the next coarser and the next finer one are those of q + C h^p. nan where a quantity is
+    missing or does not converge."""
+    runs = sorted(table, key=lambda row: RESOLUTIONS[key](row[key]), reverse=True)
+    spacings = [RESOLUTIONS[key](row[key]) for row in runs]
     rows: list[dict[str, Any]] = [{key: row[key]} for row in runs[:-1]]
     for text in texts:
         values = np.array([row[text] for row in runs], float)
-        with np.errstate(all="ignore"):
-            errors = abs(values[:-1] - values[-1]) / (abs(finest[text]) or np.nan)
-            logs = np.log(np.where(errors > 0, errors, np.nan))
-            slopes = np.diff(logs) / np.diff([math.log(spacing(row[key])) for row in runs[:-1]])
-        for row, error, slope in zip(rows, errors, [math.nan, *slopes], strict=True):
+        errors = abs(values[:-1] - values[-1]) / (abs(values[-1]) or np.nan)
+        three = range(len(runs) - 2)
+        orders = [_order(spacings[i : i + 3], values[i : i + 3]) for i in three]
+        for row, error, order in zip(rows, errors, [math.nan, *orders], strict=True):
             row[f"error of {text}"] = float(f"{error:.3g}")
-            row[f"slope of {text}"] = float(f"{slope:.2g}")
+            row[f"order of {text}"] = float(f"{order:.3g}")
     return rows
+
+
+def _order(spacings: Sequence[float], values: np.ndarray) -> float:
+    """The order p with which three values converge (Roache 1998), up to 20: the ratio of their
+    differences is (h1^p - h2^p) / (h2^p - h3^p), which grows with p; nan without one."""
+    h1, h2, h3 = np.array(spacings) / spacings[0]
+    p = np.arange(0.001, 20, 0.001)
+    first, second = abs(np.diff(values))
+    with np.errstate(all="ignore"):
+        ratio = (h1**p - h2**p) / (h2**p - h3**p)
+        return float(np.interp(first / second, ratio, p, left=np.nan, right=np.nan))

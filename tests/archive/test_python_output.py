@@ -27,7 +27,7 @@ def moment(fields, time, power):
     return {
         "moment": (fields["speed"] ** power).mean(),
         "spectrum": fields.layout.shell_sum(energy),
-        "map": (fields["velocity"][2] * jnp.cos(x + 0 * y + 0 * z)).mean(2),
+        "map": (fields["velocity"][2] * jnp.cos(fields.points.x + 0 * y + 0 * z)).mean(2),
     }
 """
 CONFIG = """

@@ -188,7 +188,8 @@ def test_every_shipped_configuration_is_valid_and_points_to_the_schema(name: str
 def test_the_schema_file_is_up_to_date():
     """Made anew by `simulator check --schema > configs/schema.json`."""
     written = json.loads((CONFIGS / "schema.json").read_text())
-    assert _gist(written) == _gist(json_schema())
+    command = "simulator check --schema > configs/schema.json"
+    assert _gist(written) == _gist(json_schema()), f"configs/schema.json is out of date: {command}"
 
 
 def _gist(schema: Any) -> Any:

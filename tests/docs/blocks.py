@@ -28,13 +28,14 @@ class Block:
 
 def blocks(language: str, pages: list[Path] = PAGES) -> list[Block]:
     """All blocks of a language, in order."""
-    found = []
-    for page in pages:
-        text = page.read_text()
-        for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            if match[1] == language:
-                found.append(Block(page, text[: match.start()].count("\n") + 1, language, match[2]))
-    return found
+    return [block for page in pages for block in reading_order(page) if block.language == language]
+
+
+def reading_order(page: Path) -> list[Block]:
+    """All blocks of a page, from top to bottom."""
+    text = page.read_text()
+    found = re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, text[: m.start()].count("\n") + 1, m[1], m[2]) for m in found]
 
 
 def commands(block: Block) -> list[tuple[str, str]]:

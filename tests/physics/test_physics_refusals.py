@@ -75,7 +75,7 @@ REFUSED = [
     (
         FLOW,
         OWN_START + "short_of, parameters: {radius: 1}}",
-        "short_of: takes (x, y, radius), and is called with 3 arguments (the coordinates) and the "
+        "short_of: takes (x, y, radius), and is called with 3 arguments (the coordinates x, y and z) and the "
         "parameters radius: multiple values for argument 'radius'",
     ),
     *(

@@ -129,6 +129,48 @@ REFUSED = [
     ('values["u"] ** 2', 'np.sin(values["u"])', "own.py:15: products: uses numpy, or an if"),
     ('values["u"] ** 2', 'values["u"][..., 0]', "own.py:14: products: returned shape"),
     (
+        'return values["u"], 0 * values["u"], 0 * values["u"]',
+        'return values["u"]',
+        "own.py:17: advection: returned an array of shape (101, 103, 107); a component for each axis "
+        "is needed, x, y, z",
+    ),
+    (
+        ', 0 * values["u"], 0 * values["u"]',
+        ', 0 * values["u"]',
+        "own.py:17: advection: returned 2 components; a component for each axis",
+    ),
+    (
+        'return values["u"], 0',
+        'return values["u"].mean(), 0',
+        "own.py:18: advection: uses a sum, mean or maximum over points",
+    ),
+    (
+        "    def linear",
+        "    def quantities(self, fields, tim):\n        return {}\n\n    def linear",
+        "own.py:11: Burgers: quantities cannot ask for 'tim', did you mean time?",
+    ),
+    (
+        "    def linear",
+        "    def quantities(self, fields):\n        return {'first': fields['u'][0]}\n\n    def linear",
+        "own.py:11: quantities: first has shape (",
+    ),
+    (
+        "    def linear",
+        "    def spectral_energies(self, fields):\n        return fields\n\n    def linear",
+        "own.py:11: spectral_energies: u has shape (",
+    ),
+    (
+        "    def linear",
+        "    dimensions = 2\n\n    def linear",
+        "case.yaml:6: grid.shape: Burgers is solved in two dimensions; [16, 8] is a plane",
+    ),
+    (
+        "shape: [16, 8, 8]",
+        "shape: [16, 8]",
+        "start.py:2: wave: takes (x, y, z), and is called with "
+        "2 arguments (the coordinates x and y of a plane)",
+    ),
+    (
         "def products",
         "def product",
         "own.py:14: Burgers: product is no part of an equation, and nothing in the class uses it; "
@@ -494,3 +536,44 @@ def test_the_force_of_an_equation_is_one_of_a_list(tmp_path):
     split = split.replace("def products(self, values, points, time)", "def flow(self, *all)")
     with pytest.raises(UserError, match="a SplitEquation cannot be forced; add the force to flow"):
         simulation(written(tmp_path, code=split, case=case))
+
+
+TRAPPED = """\
+import jax.numpy as jnp
+from simulator.equations import Field, SplitEquation
+
+
+class Trapped(SplitEquation):
+    \"\"\"i psi_t = (x + 2 y) psi\"\"\"
+
+    dimensions = 2
+    evolved = (Field("psi", complex=True),)
+
+    def flow(self, values, points, time, duration):
+        x, y = points
+        place = points.x + 2 * points.y + points.z + (x - points.x) + (y - points.y)
+        return {"psi": values["psi"] * jnp.exp(-1j * place * duration)}
+
+    def quantities(self, fields, time):
+        return {"clock": 2 * time}
+
+
+def ones(x, y):
+    return {"psi": 1 + 0 * x * y}
+"""
+
+
+def test_a_flow_knows_its_place_in_a_plane_and_quantities_the_time(tmp_path):
+    """psi = exp(-i (x + 2 y) t) exactly: an odd grid keeps all its modes."""
+    changes = ("shape: [16, 8, 8]", "shape: [9, 7], dealias: none"), ("Burgers", "Trapped")
+    more = (
+        ("viscosity: 0.05", ""),
+        ("path: start.py, function: wave", "path: own.py, function: ones"),
+    )
+    path = written(tmp_path, *changes, *more, ("rk2", "composition4"), code=TRAPPED)
+    trapped = simulation(path, "devices.count=1")
+    trapped.state = last(marched(trapped, 0.01, 10))
+    x = 2 * np.pi * np.arange(9)[:, None] / 9
+    y = 2 * np.pi * np.arange(7) / 7
+    assert_allclose(trapped.fields["psi"], np.exp(-0.1j * (x + 2 * y)), rtol=0, atol=1e-13)
+    assert measured(trapped)["clock"] == pytest.approx(0.2, rel=1e-12)

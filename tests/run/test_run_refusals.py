@@ -275,7 +275,7 @@ def test_a_mistake_on_the_command_line(refused, arguments, message):
     assert refused(CASE, *arguments.split()).startswith(message)
 
 
-NUMPY = "uses numpy, or an if, on the coordinates; use jax.numpy instead, with jnp.where for an if"
+NUMPY = "uses numpy, or an if, on the coordinates x, y and z; use jax.numpy instead, with jnp.where for an if"
 NEEDED = "shape (3, 16, 12, 10) is needed"
 
 
@@ -301,7 +301,7 @@ NEEDED = "shape (3, 16, 12, 10) is needed"
         ('{"velocity": {}["u"]}', ":5: build: KeyError: 'u'"),
         (
             "def build(x, y, z, more): pass",
-            ":4: build: takes (x, y, z, more), and is called with 3 arguments (the coordinates)",
+            ":4: build: takes (x, y, z, more), and is called with 3 arguments (the coordinates x, y and z)",
         ),
         (
             '{"velocity": (1 / x, 0 * y, 0 * z)}',

@@ -440,7 +440,8 @@ ELSEWHERE: Mapping[str, str] = {
 def test_every_start_forcing_and_model_has_a_case():
     text = "\n".join(line for blocks in CASES.values() for line in blocks)
     for kind in (*INITIALS, *FORCINGS, *MODELS):
-        assert f"kind: {kind}" in text or kind in ELSEWHERE, kind
+        cure = "add a case to CASES of tests/simulation/test_every_number.py"
+        assert f"kind: {kind}" in text or kind in ELSEWHERE, f"{kind}: {cure}"
 
 
 NO_SLOPE = ("band", "max_edge_energy")  # select modes, and end a run
@@ -462,7 +463,7 @@ def test_every_number_of_a_block_has_a_case():
         names = anywhere if shared else present.get(key.kind, set())
         if is_number and varies and last not in names:
             missing.append(key.path)
-    assert missing == []
+    assert not missing, f"{missing}: name them in CASES of tests/simulation/test_every_number.py"
 
 
 def _named_numbers(block: object, kind: str = "") -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from run_support import fresh
 from sweep_support import BASE
 
 from simulator.archive.run_state import RunState, write_state
-from simulator.archive.series_file import Table
+from simulator.archive.series_file import Series, Table
 from simulator.cli import COMMANDS, main
 from simulator.errors import UserError
 from simulator.plan import Step
@@ -118,32 +118,52 @@ def test_the_table_and_status_as_text(half_done):
 
 REFINED = """\
 base: base.yaml
-sweep: {grid: {time.dt: [0.05, 0.025, 0.0125, 0.00625]}}
-collect: [final.energy, wall_time]
+sweep: {grid: {time.dt: [0.04, 0.02, 0.01, 0.004]}}
+collect: [final.energy, final.accuracy.l2, wall_time]
 """
+ACCURACY = "def accuracy(fields, time): return {'l2': 0 * time, 'profile': fields['velocity'][0, :, 0, 0]}\n"
 
 
-def test_the_table_of_a_refined_run_shows_errors_and_their_order(study):
-    """energy = 2 + dt^2: the errors against the finest run are (dt^2 - dt_f^2) / (2 + dt_f^2), with
-    dt_f = 1/160, whose slopes are log2(63/15) and log2(15/3)."""
-    sweep = study(REFINED)
+def test_the_table_of_a_refined_run_shows_errors_and_the_observed_order(study):
+    """energy = 2 + dt^2, and an own series with an error of 3 dt^4: the errors against the finest
+    run are (dt^2 - dt_f^2) / (2 + dt_f^2), and the orders 2 and 4, whatever the ratio of two dt.
+    Another name of the series, an array in it and two files in one expression are refused."""
+    Path("own.py").write_text(ACCURACY)
+    base = BASE.replace(
+        "spectra:", "python: {path: own.py, function: accuracy, every: 1}, spectra:"
+    )
+    sweep = study(REFINED, base)
     sweep.prepare()
     for run in sweep.runs:
         dt = run.values["time.dt"]
         with closing(Table(run.folder / "diagnostics.csv", ["step", "time", "energy"])) as table:
             table.append({"step": 1, "time": 1.0, "energy": 2 + dt**2})
+        series = Series(
+            run.folder / "accuracy.h5", {"i": np.arange(8)}, {"l2": (), "profile": ("i",)}
+        )
+        series.extend([(1, 1.0, {"l2": np.array(3 * dt**4), "profile": np.zeros(8)})])
         write_state(run.folder, state("finished", seconds=1.0))
     lines = table_lines(sweep, sweep.rows())
-    assert lines[-5:-3] == [
-        "relative to the finest run, time.dt = 0.00625:",
-        "time.dt  error of final.energy  slope of final.energy",
+    assert lines[-5] == "relative to the finest run, time.dt = 0.004:"
+    columns = [
+        f"{what} of final.{name}"
+        for name in ("energy", "accuracy.l2")
+        for what in ("error", "order")
     ]
-    errors = [(dt**2 - 0.00625**2) / (2 + 0.00625**2) for dt in (0.05, 0.025, 0.0125)]
+    assert lines[-4].split("  ")[1:] == columns
     shown = [[float(cell) if cell != "-" else None for cell in line.split()] for line in lines[-3:]]
+    errors = [(dt**2 - 0.004**2) / (2 + 0.004**2) for dt in (0.04, 0.02, 0.01)]
     assert [row[1] for row in shown] == pytest.approx(errors, rel=5e-3)
-    slopes = [math.log2(63 / 15), math.log2(15 / 3)]
-    assert shown[0][2] is None
-    assert [row[2] for row in shown[1:]] == pytest.approx(slopes, rel=5e-2)
+    assert [row[2] for row in shown] == [None, 2, 2] and [row[4] for row in shown] == [None, 4, 4]
+    for text, problem in {
+        "final.acuracy.l2": r"no diagnostic 'acuracy.l2', did you mean accuracy\.\?",
+        "max.(energy * accuracy.l2)": "takes columns of several files; those of one are needed",
+    }.items():
+        with pytest.raises(UserError, match=problem):
+            study(REFINED.replace("final.accuracy.l2", f'"{text}"'), base)
+    sweep = study(REFINED.replace("accuracy.l2", "accuracy.profile"), base)
+    with pytest.raises(UserError, match="has no number 'profile'; its numbers are l2"):
+        sweep.rows()
 
 
 def test_a_table_shows_the_digits_that_differ():
@@ -391,7 +411,7 @@ def test_the_error_of_a_mean_knows_of_correlation():
     [
         ("mean.(energy +)", "cannot be computed"),
         ("mean.(open('x'))", "only numbers"),
-        ("mean.(energy.real)", "only numbers"),
+        ("mean.(energy.real.imag)", "only numbers"),
         ("average.energy", "unknown reduction 'average'"),
         ("p100.energy", "unknown reduction 'p100'"),
         ("max.(energy),(time)", "is not an expression"),

@@ -20,7 +20,7 @@ from simulator.physics.initial.vortices import (
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.tendency import added, solenoidal_rates
 from simulator.physics.names import is_word, naming
-from simulator.physics.user_function import UserFunction
+from simulator.physics.user_function import UserFunction, coordinates
 from simulator.settings import Parameters, Points, PythonFile, Real, Settings
 from simulator.spectral import Local
 from simulator.spectral import Points as GridPoints
@@ -169,7 +169,9 @@ class PythonForcing(Forcing):
 
     def __init__(self, settings: PythonForcingSettings, model: Equation, files: StartFiles):
         super().__init__(settings, model, files)
-        self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
+        self._function = UserFunction.of(
+            files, settings, f"{coordinates(model.transform.grid)}, and the time", "function: "
+        )
         # A traced parameter, by which a gradient is taken, has to be an argument of the blocks.
         self._varied = {n: v for n, v in settings.parameters.items() if isinstance(v, jax.Array)}
         one = jax.ShapeDtypeStruct((1, 1, 1), model.transform.dtype)

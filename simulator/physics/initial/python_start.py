@@ -12,7 +12,7 @@ from simulator.physics.models import Equation
 from simulator.physics.models.particle_component import RECORDS, ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import python_positions
-from simulator.physics.user_function import UserFunction
+from simulator.physics.user_function import UserFunction, coordinates
 from simulator.settings import Parameters, PythonFile, Settings
 from simulator.spectral import Transform
 
@@ -41,7 +41,7 @@ class PythonStart(Initial):
     def build(self, model: Equation, files: StartFiles) -> Fields:
         transform = model.transform
         wanted = model.initial_shapes
-        function = UserFunction.of(files, self.settings, "the coordinates")
+        function = UserFunction.of(files, self.settings, coordinates(transform.grid))
 
         def values(*points):
             result = function(*points)

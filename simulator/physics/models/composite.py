@@ -109,11 +109,11 @@ class Composite(SplitEquation):
     numerics = Numerics(
         ("kick_drift_kick", "drift_kick_drift", "bullfrog", "fastpm"),
         ("two_thirds",),
-        planar=False,
         decays=True,
         split=True,
         guarded=True,
     )
+    dimensions = 3
     variables = MatterVariables()
     has = (AllMatter(),)
 

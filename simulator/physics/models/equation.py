@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from pydantic import create_model
 
+from simulator.errors import UserError
 from simulator.physics.models.calculus import SpectralCalculus
 from simulator.physics.models.closures import Closure
 from simulator.physics.models.damping import Damping
@@ -29,7 +30,7 @@ from simulator.physics.terms.term import Term
 from simulator.physics.user_function import UserFiles
 from simulator.settings import Flag, Integer, Real
 from simulator.settings import Settings as BlockSettings
-from simulator.spectral import Points, Transform, arrays, operators
+from simulator.spectral import Points, Transform, arrays, operators, seen_points
 from simulator.spectral.transform import Tree
 
 MakeTransform = Callable[..., Transform]
@@ -73,8 +74,6 @@ class Numerics:
     """The integrators that solve the equation, the default first; empty: all of its kind."""
     dealias: Sequence[str] = ()
     """The allowed values of `grid.dealias`, the default first; empty: all."""
-    planar: bool = True
-    """Whether the equation can also be solved in two dimensions."""
     decays: bool = False
     """Whether no mode grows by the linear term, whatever the parameters are."""
     split: bool = False
@@ -117,6 +116,8 @@ class Equation(SpectralCalculus):
     Settings: ClassVar[type[BlockSettings]] = Parameters
     numerics: ClassVar[Numerics] = Numerics()
     """The grids and the integrators on which the equation can be solved."""
+    dimensions: ClassVar[Literal[2, 3] | None] = None
+    """The dimensions of the grids on which the equation can be solved; None: two and three."""
     evolved: Sequence[Field | str] = ()
     """The fields: names of real scalars, or `Field`s."""
     has: Sequence[Observable[Any]] = (FieldMoments(),)
@@ -153,6 +154,7 @@ class Equation(SpectralCalculus):
         """The parameters become attributes, by their keys."""
         self.settings = settings
         self.transform = transform
+        _check_dimensions(self)
         for name in type(settings).model_fields.keys() - {"kind"}:
             setattr(self, name, getattr(settings, name))
         axes = len(transform.grid.axes)
@@ -251,7 +253,7 @@ class Equation(SpectralCalculus):
 
     def quantities(self, fields: Fields) -> dict[str, arrays.Number]:
         """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every
-        field."""
+        field. `quantities(self, fields, time)` also gets the time."""
         return {}
 
     def spectral_energies(self, fields: Fields) -> dict[str, arrays.OfModes]:
@@ -260,6 +262,19 @@ class Equation(SpectralCalculus):
 
 
 _Equation = TypeVar("_Equation", bound=Equation)
+
+
+def _check_dimensions(equation: Equation) -> None:
+    grid = equation.transform.grid
+    shape = ", ".join(map(str, grid.seen(grid.shape)))
+    if equation.dimensions in (None, len(grid.axes)):
+        return
+    if grid.planar:
+        number, cure = "three", f"[{shape}, 1] makes fields that do not depend on z"
+    else:
+        number, cure = "two", f"[{shape.rpartition(', ')[0]}] is a plane"
+    name = getattr(equation.settings, "kind", type(equation).__name__)
+    raise UserError(f"grid.shape: {name} is solved in {number} dimensions; {cure}")
 
 
 def declared(equation: Equation | type[Equation]) -> tuple[Field, ...]:
@@ -316,10 +331,8 @@ def products_at(
     asked = asked_arguments(type(model).products)
     if not asked:
         return model.products(values)
-    grid = model.transform.grid
-    across = () if not grid.planar else (points.x,)
     known = {
-        "points": Points(*grid.seen(points), *across),
+        "points": seen_points(model.transform.grid, points),
         "time": jnp.asarray(time, model.transform.dtype),
     }
     return model.products(values, **{name: known[name] for name in asked})

@@ -22,9 +22,10 @@ from simulator.physics.models.fields import Fields
 from simulator.physics.models.growth import Growth
 from simulator.physics.particles.population import Populations
 from simulator.physics.user_function import UserFiles
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Local, Points, Transform, seen_points
 from simulator.spectral.arrays import Number, OfModes, OverModes, PhysicalScalar, PointValues
 from simulator.spectral.operators import hermitian
+from simulator.spectral.points import SeenPoints
 from simulator.spectral.transform import Tree
 
 
@@ -77,7 +78,7 @@ class SplitEquation(Equation):
         return Growth(self, limits=False)
 
     def flow(
-        self, values: PointValues, points: Points, time: Number, duration: Number
+        self, values: PointValues, points: SeenPoints, time: Number, duration: Number
     ) -> PointValues:
         """The values, by field, after `duration` of the pointwise part alone at the frozen `time`;
         fields without an entry in the result do not change. A duration may be negative. `points`
@@ -85,7 +86,7 @@ class SplitEquation(Equation):
         raise TypeError(f"{type(self).__name__} does not define flow")
 
     def phase_rate(
-        self, values: PointValues, points: Points, time: Number
+        self, values: PointValues, points: SeenPoints, time: Number
     ) -> PhysicalScalar | None:
         """The rate (1/time) at which `flow` turns the phase at a point. Its spread over the box
         limits dt, as the linear term does: dt = cfl / rate turns no phase by more than pi cfl.
@@ -126,8 +127,9 @@ class SplitEquation(Equation):
         """The values after a kick at a point, and the spread of the phase rate."""
         time, duration, attributes = numbers
         equation = with_parameters(self, attributes)
-        after = equation.flow(values, points, time, duration.astype(self.transform.dtype))
-        rate = equation.phase_rate(values, points, time)
+        seen = seen_points(self.transform.grid, points)
+        after = equation.flow(values, seen, time, duration.astype(self.transform.dtype))
+        rate = equation.phase_rate(values, seen, time)
         return Local(
             {**values, **after}, {} if rate is None else {"highest": rate, "lowest": -rate}
         )

@@ -18,7 +18,7 @@ from simulator.physics.models.linear_waves import MatrixWaves
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.stepping.coupled import Coupling
 from simulator.physics.terms.term import Added, Term
-from simulator.spectral import Evaluated, Local, Points
+from simulator.spectral import Evaluated, Local, Points, seen_points
 from simulator.spectral.arrays import Number, OverModes, PointValues, Truth
 from simulator.spectral.transform import NOTHING_STORED, Shift, Tree
 
@@ -285,7 +285,7 @@ def reached(model: Equation, points: Points, numbers: Tree) -> Truth | None:
     without terms."""
     if not model.terms:
         return None
-    at = (model.transform.grid.seen(points), numbers["time"])
+    at = (seen_points(model.transform.grid, points), numbers["time"])
     near = [term.near(*at) for term in terms_at(model, numbers)]
     known = [part for part in near if part is not None]
     return reduce(or_, known) if len(known) == len(near) else None
@@ -300,7 +300,7 @@ def parts_of_terms(
     names = {n: EVOLVED + n if EVOLVED + n in values else n for n in model.fields}
     evolved = {n: values[name] for n, name in names.items()}
     known = model.variables.primitives(evolved)
-    at = (model.transform.grid.seen(points), numbers["time"])
+    at = (seen_points(model.transform.grid, points), numbers["time"])
     parts = [term.at_point(known, values, *at) for term in terms_at(model, numbers)]
     rates = model.variables.evolved_rates
     return [part._replace(sources=rates(part.sources, evolved)) for part in parts]

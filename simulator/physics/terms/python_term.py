@@ -10,6 +10,7 @@ from simulator.physics.models.limits import damping_limit
 from simulator.physics.terms.term import Added, Coordinates, Term, TermFiles, TermSettings
 from simulator.physics.user_function import UserFunction, traced_points, traced_values
 from simulator.settings import NonNegative, Parameters, PythonFile
+from simulator.spectral import seen_points
 from simulator.spectral.arrays import Number, PointValues
 
 if TYPE_CHECKING:
@@ -39,15 +40,16 @@ class PythonTerm(Term):
         super().__init__(settings, model, files)
         self._function = UserFunction.of(files, settings, "values and coordinates", "function: ")
         values = traced_values(self.shapes, self.transform.value_dtype)
-        axes, time = traced_points(self.transform.dtype)
-        self.acts_on = tuple(jax.eval_shape(self._rates, values, self.grid.seen(axes), time))
+        points, time = traced_points(self.transform.dtype)
+        at = seen_points(self.grid, points), time
+        self.acts_on = tuple(jax.eval_shape(self._rates, values, *at))
         for name in self.acts_on:
             self.check_field("function", name)
         self.trace(self._rates, self._function, values)
 
     def _rates(self, values: PointValues, points: Coordinates, time: Number) -> PointValues:
         function = replace(self._function, parameters=self.settings.parameters)
-        rates = function(dict(values), tuple(points), time)
+        rates = function(dict(values), points, time)
         some = next(iter(values.values()))
         return function.by_field(rates, self.shapes, some.shape[-3:], some.dtype, "rates")
 

@@ -13,7 +13,7 @@ from simulator.physics.names import naming
 from simulator.physics.stored_values import ArrayFiles
 from simulator.physics.user_function import Stored, UserFiles, UserFunction, traced_points
 from simulator.settings import Settings, walk, with_value
-from simulator.spectral import Grid
+from simulator.spectral import Grid, seen_points
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class Term:
     ) -> None:
         """Traces a function (*values, points, time), on a block without a device; and raises
         UserError if the function `user` in it uses values at several points."""
-        axes, time = traced_points(self.transform.dtype)
-        traced = jax.make_jaxpr(function)(*values, self.grid.seen(axes), time)
+        points, time = traced_points(self.transform.dtype)
+        traced = jax.make_jaxpr(function)(*values, seen_points(self.grid, points), time)
         if user is not None:
             user.check_pointwise(traced, "a term works point by point")
 

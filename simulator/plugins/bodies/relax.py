@@ -27,7 +27,7 @@ from simulator.physics.terms.term import (
     TermFiles,
     TermSettings,
 )
-from simulator.physics.user_function import UserFunction
+from simulator.physics.user_function import UserFunction, coordinates
 from simulator.plugins.bodies.file_target import (
     SeriesTargetSettings,
     SnapshotTargetSettings,
@@ -143,6 +143,7 @@ class Relax(Term):
     def __init__(self, settings: RelaxSettings, model: Equation, files: TermFiles):
         super().__init__(settings, model, files)
         self._functions = {}
+        place = f"{coordinates(self.grid)}, and the time"
         self._stored: dict[str, StoredTarget] = {}
         self._array: StoredValues | None = None
         evolved = model.shapes == model.initial_shapes
@@ -155,9 +156,7 @@ class Relax(Term):
             complete: Any = settings.model_copy(update={"relaxation_time": time})
             self.settings = complete
         if isinstance(settings.mask, PythonMaskSettings):
-            self._functions["mask"] = UserFunction.of(
-                files, settings.mask, "the coordinates", "mask: "
-            )
+            self._functions["mask"] = UserFunction.of(files, settings.mask, place, "mask: ")
         elif isinstance(settings.mask, ArrayMaskSettings):
             with prefixed("mask"):
                 self._array = stored_mask(settings.mask, self.transform, files)
@@ -172,7 +171,7 @@ class Relax(Term):
                     self._stored[name] = StoredTarget(target, *at)
             elif isinstance(target, PythonTargetSettings):
                 key = f"target.{name}: "
-                self._functions[name] = UserFunction.of(files, target, "the coordinates", key)
+                self._functions[name] = UserFunction.of(files, target, place, key)
             elif target == BODY:
                 self._check_body(name)
         self.acts_on = tuple(n for n in settings.target if not self._is_modal(n))

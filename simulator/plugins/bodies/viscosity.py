@@ -91,7 +91,7 @@ class Viscosity(Term):
             except ValueError as error:
                 raise UserError(f"coefficients.{name}: {error}") from None
         function = replace(self._functions[name], parameters=coefficient.parameters)
-        value = function(dict(values), tuple(points), time)
+        value = function(dict(values), points, time)
         some = next(iter(values.values()))
         return function.values(value, (), some.shape[-3:], dtype)
 

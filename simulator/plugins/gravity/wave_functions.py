@@ -14,7 +14,7 @@ from jaxtyping import Array, Complex, Float
 from pydantic import Field
 
 from simulator.physics.models.fields import along_axes
-from simulator.physics.user_function import UserFiles, UserFunction
+from simulator.physics.user_function import UserFiles, UserFunction, coordinates
 from simulator.settings import NonNegative, Positive, PythonFile, Settings
 from simulator.spectral import Grid, Local, Points, Transform
 from simulator.spectral.arrays import Number, PointValues, SpectralScalar
@@ -196,7 +196,7 @@ def external_potential(
 
         return harmonic
     assert files is not None
-    function = UserFunction.of(files, settings, "the coordinates", "external_potential: ")
+    function = UserFunction.of(files, settings, coordinates(grid), "external_potential: ")
 
     def potential(x: jax.Array, y: jax.Array, z: jax.Array):
         values = jnp.asarray(function(*grid.seen((x, y, z))))

@@ -38,7 +38,7 @@ from simulator.plugins.pictures.style import (
 )
 from simulator.settings import evaluated
 from simulator.study import table as collect
-from simulator.study.sweep import Sweep
+from simulator.study.sweep import Sweep, collectable
 from simulator.study.table import collected
 from simulator.words import brief
 
@@ -194,7 +194,7 @@ def _formula_of(text: str, words: Mapping[str, str]) -> str:
 
 def _expression(sweep: Sweep, text: str, option: str) -> collect.Expression:
     try:
-        return collect.parse(text, {name for run in sweep.runs for name in run.estimate.columns})
+        return collect.parse(text, collectable(sweep.runs))
     except ValueError as error:
         raise UserError(f"{option}: {error}") from None
 

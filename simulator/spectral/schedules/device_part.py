@@ -15,14 +15,7 @@ from simulator.spectral.candidates import TransformOptions
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.plans import Decomposition
-
-
-class Points(NamedTuple):
-    """Coordinates of the points of a block, which broadcast against its values."""
-
-    x: jax.Array
-    y: jax.Array
-    z: jax.Array
+from simulator.spectral.points import Points
 
 
 class Reductions(NamedTuple):

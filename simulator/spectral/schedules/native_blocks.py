@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from simulator.spectral.native.stage import Form, blank, run
+from simulator.spectral.points import Points
 from simulator.spectral.schedules.device_part import (
     Arrays,
     DevicePart,
-    Points,
     Pointwise,
     Ranges,
     Reductions,

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.observables.observable import Columns, Observable, Row
-from simulator.spectral.arrays import OfModes, PhysicalScalar
+from simulator.spectral.arrays import Number, OfModes, PhysicalScalar
 from simulator.spectral.operators import squared
 
 if TYPE_CHECKING:
     from simulator.physics.models.equation import Equation
+
+
+def quantities_of(model: Equation, fields: Fields, time: Number) -> dict[str, Number]:
+    """The quantities of an equation, with the time if it asks for it."""
+    asked = {"time": time} if "time" in signature(model.quantities).parameters else {}
+    return dict(model.quantities(fields, **asked))
 
 
 class FieldMoments(Observable["Equation"]):
@@ -23,7 +30,7 @@ class FieldMoments(Observable["Equation"]):
     vector."""
 
     def columns(self, model: Equation, fields: Fields, row: Row) -> Columns:
-        columns = dict(model.quantities(fields))
+        columns = quantities_of(model, fields, row.time)
         for name, spec in model.fields.items():
             layout = model.transforms[name].layout
             mean = layout.at_zero(fields[name])

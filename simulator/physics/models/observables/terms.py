@@ -16,7 +16,7 @@ from simulator.physics.models.tendency import (
     terms_at,
     with_term_inputs,
 )
-from simulator.spectral import Local, Points
+from simulator.spectral import Local, Points, seen_points
 from simulator.spectral.arrays import Number, PointValues
 from simulator.spectral.transform import Tree
 
@@ -31,7 +31,7 @@ def term_columns(
 
     def local(values: PointValues, points: Points, numbers: Tree) -> Local:
         parts = parts_of_terms(model, values, points, numbers)
-        seen = transform.grid.seen(points)
+        seen = seen_points(transform.grid, points)
         means: PointValues = {}
         for term, part in zip(terms_at(model, numbers), parts, strict=True):
             momentum = part.sources.get("momentum", part.sources.get("velocity"))
