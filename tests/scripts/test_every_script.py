@@ -61,7 +61,6 @@ SMALLEST: dict[str, list[str]] = {
     "softening": ["softening.png"],
     "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
     "train_corrector": [*TRAINING, DATA, "corrector"],
-    "validate": ["abc_decay"],
     "wave_steps": ["rotating", "--points", "8", "--steps", "20", "--reference", "40"],
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
