@@ -115,7 +115,7 @@ def steady(points: int, height: int, stop: float = 50.0) -> np.ndarray:
 
 
 def unbounded(measure: Callable[[int, int], np.ndarray]) -> np.ndarray:
-    """What `measure(points, height)` gives on an infinite grid in an infinite box.
+    """The values of `measure(points, height)` on an infinite grid in an infinite box.
 
     The limit of parabolas in the grid spacing, with which tau falls as its square, in the smallest
     box, times the ratio of the limit in 1 / height, at 12 points, to the value in that box."""

@@ -45,3 +45,26 @@ def validate_command(args: argparse.Namespace) -> int:
         from simulator.plugins.validation.validation import validate
 
         return validate(chosen, allocation, args.output, args.arguments)
+
+
+@command(
+    "describe the artifact of a run or a study for a reviewer",
+    arg("path RUN|STUDY", "a run's folder, or a study's file or folder", type=Path),
+    arg("--output FILE", "write the page to FILE (default: print it)", type=Path),
+    group="look",
+)
+def artifact_command(args: argparse.Namespace) -> int:
+    """Print the artifact description that SC and IPDPS ask for, as a page of Markdown: hardware, software with
+    versions, data, commands, expected time and tolerance, and how to check the result. All of it is what the runs
+    recorded; what they did not record is named. Of several starts it is that of the last.
+
+    example: simulator artifact outputs/taylor_green --output artifact.md"""
+    from simulator.files import replace_file
+    from simulator.plugins.validation.artifact import description, recorded_runs
+
+    text = description(recorded_runs(args.path))
+    if args.output is None:
+        print(text, end="")
+    else:
+        replace_file(args.output, text)
+    return 0
