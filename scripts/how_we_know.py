@@ -77,7 +77,7 @@ def validation(results: Results) -> list[str]:
         rows = [
             [
                 f"`{case['case']}`",
-                check["quantity"],
+                check["quantity"].replace("<", "&lt;"),
                 f"{check['expected']:.8g}",
                 f"{check['measured']:.8g}",
                 f"{check['error']:.1e}{'' if check['absolute'] else ' rel'}",

@@ -137,7 +137,7 @@ def picture(rows: Rows, about: Mapping[str, Any]) -> Figure:
         axes.set_ylabel(symbol)
         difference = abs(rows[name] - known[name]) / reference.max()
         panels[3].semilogy(rows["time"][1:], difference[1:], label=symbol)
-    panels[3].set(ylabel="difference / largest value", ylim=(1e-8, 1e-1))
+    panels[3].set(ylabel="difference / largest value", ylim=(1e-10, 1e-1))
     panels[3].legend(loc="lower right")
     for axes in panels[2:]:
         axes.set_xlabel("time $t$")

@@ -193,3 +193,17 @@ def test_a_new_measurement_is_noticed_and_dated(performance, tmp_path, monkeypat
     assert "2030-01-02" in head and "2 cores of Abacus" in head
     ratio = json.loads((tmp_path / "peers_128.json").read_text())["rows"][0]["ratios"][0]
     assert any("fluidsim" in row and f"{ratio:.4g} |" in row for row in rows)
+
+
+@pytest.mark.smoke
+def test_the_evidence_is_what_the_files_say(tmp_path, monkeypatch):
+    import how_we_know
+
+    assert how_we_know.main(["--check"]) == 0
+    shutil.copytree(how_we_know.FILES, tmp_path / "files")
+    file = tmp_path / "files" / "validation_default.json"
+    found = json.loads(file.read_text())
+    found["cases"][0]["checks"][0]["measured"] = 0.5
+    file.write_text(json.dumps(found))
+    monkeypatch.setattr(how_we_know, "FILES", tmp_path / "files")
+    assert how_we_know.main(["--check"]) == 1
