@@ -1,7 +1,6 @@
-"""The recipes for Spack, EasyBuild and containers: their versions are those of pyproject.toml."""
+"""The recipes for Spack and EasyBuild: their versions are those of pyproject.toml."""
 
 import ast
-import re
 
 import pytest
 from packaging.requirements import Requirement
@@ -70,13 +69,3 @@ def test_the_easyconfig_fulfils_the_requirements_of_the_package() -> None:
             assert bundled[name] in versions
         else:
             assert specifier.contains(versions[name]), name
-
-
-def test_both_image_recipes_pin_one_digest() -> None:
-    found = {
-        re.search(
-            r"@(sha256:[0-9a-f]{64})$", (ROOT / "scripts/container" / name).read_text(), re.M
-        )[1]
-        for name in ("Dockerfile", "simulator.def")
-    }
-    assert len(found) == 1

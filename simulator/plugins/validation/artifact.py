@@ -180,7 +180,8 @@ def description(runs: Sequence[RecordedRun]) -> str:
     several = len(runs) > 1
     shared = {k: v for k, v in first.config.items() if k in MAIN_BLOCKS}
     commands = dict.fromkeys(shlex.join(run.start.get("command", ())) for run in runs)
-    lines = [f"# Artifact description: {first.config['name'] or first.folder.name}", ""]
+    name = first.folder.parent.name if several else first.config["name"]
+    lines = [f"# Artifact description: {name}", ""]
     lines += ["## Hardware", "", *facts(runs, HARDWARE), ""]
     lines += ["## Software", "", *facts(runs, SOFTWARE), ""]
     lines += ["The installation as a requirements file of pip:", ""]

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from run_support import call
 
 from simulator.cli import main
 from simulator.plugins.validation import cases
@@ -59,6 +60,17 @@ def test_cases_without_their_plugin_and_of_one_process_are_left_out(monkeypatch)
     monkeypatch.setattr(cases, "MODELS", {})
     reason = "needs self_gravitating_gas, which is not installed"
     assert reason_to_leave_out(CASES["sound_wave"], 1) == reason
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_two_processes_agree_with_the_sources(tmp_path):
+    """Cases that read parts of fields, which lie on both processes."""
+    chosen = ("abc_decay", "inertial_wave", "alfven_wave", "sound_wave")
+    done = call("validate", *chosen, "--processes", "2", "--output", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("2 processes, 2 devices (cpu), ")
+    assert done.stdout.endswith(", all within their tolerances\n")
 
 
 DEFAULT = (
