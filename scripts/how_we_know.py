@@ -33,6 +33,10 @@ def program(commit: str | None, version: str) -> str:
     return f"commit {commit[:9]}" if commit else f"version {version}"
 
 
+def percent(part: float) -> str:
+    return f"{100 * part:.2f} %"
+
+
 def vortex(results: Results) -> list[str]:
     lines: list[str] = []
     for r in results:
@@ -48,13 +52,13 @@ def vortex(results: Results) -> list[str]:
         rows = [
             [
                 name,
-                f"{d['of_maximum']:.2%}",
-                f"{d['largest']:.2%} at t = {d['at']:.2f}",
+                percent(d["of_maximum"]),
+                f"{percent(d['largest'])} at t = {d['at']:.2f}",
                 *(
                     f"{d[of]['value']:.4g} at t = {d[of]['time']:.2f}" if of in d else ""
                     for of in ("peak", "published_peak")
                 ),
-                f"{d['at_peak']:.2%}" if "at_peak" in d else "",
+                percent(d["at_peak"]) if "at_peak" in d else "",
             ]
             for name, d in r["differences"].items()
         ]
