@@ -93,6 +93,11 @@ def _time(run: RecordedRun) -> str:
     return duration(run.state.seconds) if run.state else NOT_RECORDED
 
 
+def _energy(run: RecordedRun) -> str:
+    joules = run.state.energy if run.state else None
+    return ", ".join(f"{v:.4g} J ({name})" for name, v in (joules or {}).items()) or NOT_RECORDED
+
+
 def _end(run: RecordedRun) -> str:
     state = run.state
     return f"{state.state}, step {state.step}, t = {state.time:g}" if state else NOT_RECORDED
@@ -121,6 +126,7 @@ SOFTWARE: Mapping[str, Fact] = {
 DATA: Mapping[str, Fact] = {"input files": _inputs, "start": lambda run: run.recorded("started")}
 EXPECTED: Mapping[str, Fact] = {
     "wall time": _time,
+    "energy": _energy,
     "end": _end,
     "precision": lambda run: run.config["precision"],
     "tolerance": lambda run: NOT_RECORDED,
