@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = sorted(path.parent.name for path in (ROOT / "simulator/plugins").glob("*/__init__.py"))
-NEEDS = {"cosmology": ["gravity"], "assimilation": ["gradients"]}
+NEEDS = {"cosmology": ["gravity"], "assimilation": ["gradients"], "validation": ["gravity"]}
 """The other plugins that a plugin cannot do without."""
 
 NOT_OF_THE_CORE = ("plugins", "docs", "scripts")

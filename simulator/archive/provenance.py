@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simulator.cluster.hardware import processor
+from simulator.cluster.hardware import physical_memory, processor
 from simulator.cluster.variables import recorded_variables
 from simulator.config import RunConfig
 from simulator.files import UNRECORDED, Journal, read_json, replace_json
@@ -45,6 +45,7 @@ def collect(
             "name": platform.node(),
             "system": platform.platform(),
             "processor": processor(),
+            "memory": physical_memory(),
             "interpreter": sys.executable,
         },
         "devices": devices,

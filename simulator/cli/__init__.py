@@ -60,7 +60,6 @@ COMMANDS = Registry[Command](
 GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
     "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
-    "validate": "scripts/validate.py of the sources compares the program with exact solutions",
     "completion": "simulator --help lists the commands, simulator COMMAND --help its options",
     "analyze --halos": "simulator halos RUN finds halos and cores",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",

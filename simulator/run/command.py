@@ -34,13 +34,13 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
     `--processes`.
 
     If several processes find the same mistake, only process 0 reports it (`failure.contained`)."""
+    options = ("coordinator", "num_processes", "process_id")
+    by_hand = {name: getattr(args, name, None) for name in options}
     if getattr(args, "processes", None) is not None:
         if args.processes < 1:
             raise UserError(f"--processes: must be at least 1, not {args.processes}")
-        by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
-        by_hand["--process-id"] = args.process_id
-        if conflicting := [name for name, value in by_hand.items() if value is not None]:
-            names = " and ".join(conflicting)
+        if given := [f"--{name}" for name, value in by_hand.items() if value is not None]:
+            names = " and ".join(given).replace("_", "-")
             raise UserError(
                 f"--processes starts all processes of the run itself; leave out {names}"
             )
@@ -48,12 +48,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
         return
     check_address_space()  # before JAX is imported
     keep_freed_memory()  # before there are threads
-    allocation = discover(
-        os.environ,
-        coordinator=args.coordinator,
-        num_processes=args.num_processes,
-        process_id=args.process_id,
-    )
+    allocation = discover(os.environ, **by_hand)
     with contained(allocation):
         try:
             yield allocation

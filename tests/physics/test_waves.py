@@ -15,7 +15,6 @@ import pytest
 from flow_support import assert_slopes, flow, last, marched, measured, order
 from run_support import simulation
 from scipy.linalg import expm
-from validation_cases.case import with_fields
 
 from simulator import Simulation
 from simulator.errors import UserError
@@ -185,7 +184,7 @@ def test_waves_are_exact_at_any_dt(name, integrator):
     if "magnetic" in fields:
         mean = jnp.array([0.3, -0.2, 1.0]).reshape(-1, 1, 1, 1)
         fields["magnetic"] += jnp.where(layout.zero, mean, 0)
-    start = with_fields(sim, **fields)
+    start = sim.begin(sim.state.fields | fields)
     mode = int(np.flatnonzero(np.asarray(at).ravel())[0])
     matrix = matrices(sim, Evolved(fields))[mode]
     omega = abs(np.linalg.eigvals(matrix).imag).max()
@@ -214,7 +213,7 @@ def test_order_beside_nonlinear_terms(name, integrator, expected):
     fields = {n: 0.3 * f for n, f in anything(sim).items()}
     ends = []
     for steps in (8, 16, 64):
-        sim.state = with_fields(sim, **fields)
+        sim.state = sim.begin(sim.state.fields | fields)
         ends.append(components(last(marched(sim, 0.4 / steps, steps)).fields))
     errors = [float(abs(end - ends[-1]).max()) for end in ends[:-1]]
     assert order(errors)[0] == pytest.approx(expected, abs=0.25)

@@ -49,6 +49,7 @@ SMALLEST: dict[str, list[str]] = {
     "few_steps": ["--points", "8", "--steps", "2", "--reference", "4"],
     "gallery": ["taylor_green", "--folder", "made", "--destination", "copy"],
     "gpu_day": ["--platform", "cpu", "--shapes", "8", "--seconds", "0.1", "--minutes", "0"],
+    "how_we_know": ["--check"],
     "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],
     "without_plugins": ["core", "tests/test_files.py", "-n", "0", "-q"],
     "mutants": ["cover", "--tests", str(ROOT / "tests/test_files.py")],
@@ -60,9 +61,11 @@ SMALLEST: dict[str, list[str]] = {
     "release": ["metadata", "."],
     "scaling": [str(ROOT / "configs/taylor_green.yaml"), "--device", "h100", "--most", "2"],
     "softening": ["softening.png"],
+    "taylor_green_curve": [
+        *("outputs/taylor_green_re1600", "--numbers", "numbers", "--picture", "curve.png")
+    ],
     "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
     "train_corrector": [*TRAINING, DATA, "corrector"],
-    "validate": ["abc_decay"],
     "wave_steps": ["rotating", "--points", "8", "--steps", "20", "--reference", "40"],
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
@@ -108,6 +111,16 @@ def cosmology(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def vortex(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of configs/taylor_green_re1600.yaml on 16^3 points to t = 0.5."""
+    folder = tmp_path_factory.mktemp("vortex")
+    smaller = ["grid.shape=16,16,16", "time.stop=0.5", "output.diagnostics.every=0.1"]
+    config = str(ROOT / "configs/taylor_green_re1600.yaml")
+    run(folder, "-m", "simulator", "run", config, *smaller)
+    return folder
+
+
 def test_every_program_among_the_scripts_is_here():
     assert {file.stem for file in SCRIPTS.glob("*.py")} == SMALLEST.keys() | NO_PROGRAMS
 
@@ -118,4 +131,6 @@ def test_a_script_at_its_smallest_size(script: str, tmp_path: Path, request: pyt
         tmp_path = request.getfixturevalue("closure")
     elif script == "cosmology_check":
         tmp_path = request.getfixturevalue("cosmology")
+    elif script == "taylor_green_curve":
+        tmp_path = request.getfixturevalue("vortex")
     run(tmp_path, str(SCRIPTS / f"{script}.py"), *SMALLEST[script])

@@ -8,8 +8,8 @@ import numpy as np
 
 from simulator import Simulation
 from simulator.physics.models import State
+from simulator.plugins.validation.case import Case, Check, Result, simulation
 from simulator.simulation.advance import TimeStep, Until, advance_of
-from validation_cases.case import Case, Check, Result, simulation
 
 WILLIAMSON = "Williamson, Annu. Rev. Fluid Mech. 28, 477 (1996); Park et al., KSME 12, 1200 (1998)"
 DENNIS = "Dennis & Chang, J. Fluid Mech. 42, 471 (1970); Coutanceau & Bouard, 79, 231 (1977)"
@@ -115,7 +115,7 @@ def steady(points: int, height: int, stop: float = 50.0) -> np.ndarray:
 
 
 def unbounded(measure: Callable[[int, int], np.ndarray]) -> np.ndarray:
-    """What `measure(points, height)` gives on an infinite grid in an infinite box.
+    """The values of `measure(points, height)` on an infinite grid in an infinite box.
 
     The limit of parabolas in the grid spacing, with which tau falls as its square, in the smallest
     box, times the ratio of the limit in 1 / height, at 12 points, to the value in that box."""
@@ -148,7 +148,10 @@ def bubble() -> Result:
     )
 
 
-CASES = (
-    Case("cylinder_100", "vortex street at Re = 100, extrapolated", street, full=True),
-    Case("cylinder_40", "steady wake of a cylinder at Re = 40, extrapolated", bubble, full=True),
+CASES = tuple(
+    Case(f"cylinder_{reynolds}", f"{what}, extrapolated", run, full=True, part="relax", alone=True)
+    for reynolds, what, run in (
+        (100, "vortex street at Re = 100", street),
+        (40, "steady wake of a cylinder at Re = 40", bubble),
+    )
 )

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from validation_cases.case import Case, Check, Curve, Result, march, simulation
+from simulator.plugins.validation.case import Case, Check, Curve, Result, march, simulation
 
 VAN_REES = "van Rees et al., J. Comput. Phys. 230, 2794 (2011), spectral, 512³"
 with np.load(Path(__file__).with_name("taylor_green_re1600.npz")) as _file:
     REFERENCE = _file["rows"]
-"""Every published row, from t = 0 to 19.99: t, kinetic energy, dissipation."""
+"""Every published row, from t = 0 to 19.99: t, kinetic energy, dissipation, enstrophy."""
 # Brachet et al., J. Fluid Mech. 130, 411 (1983): enstrophy over its initial value in powers of t^2.
 SERIES = (1, 5 / 48, 25 / 3168, -52439 / 141250560, 8.13976e-5, -1.28482e-5, 1.65019e-6)
 
