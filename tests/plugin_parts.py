@@ -7,7 +7,11 @@ from importlib.util import find_spec
 
 import pytest
 
-PARTS = {"self_gravitating_gas": "gravity", "schrodinger_poisson": "gravity"}
+PARTS = {
+    "self_gravitating_gas": "gravity",
+    "schrodinger_poisson": "gravity",
+    "composite": "gravity",
+}
 """The plugins by the kind of a part."""
 
 

@@ -13,9 +13,6 @@ INITIALS = Registry[type[Initial]](
         "snapshot": "simulator.physics.initial.stored:SnapshotStart",
         "python": "simulator.physics.initial.python_start:PythonStart",
         "uniform": "simulator.physics.initial.uniform:Uniform",
-        "jeans_wave": "simulator.physics.initial.uniform:JeansWave",
-        "zeldovich_wave": "simulator.physics.initial.zeldovich:ZeldovichWave",
-        "composite": "simulator.physics.initial.composite_start:CompositeStart",
     },
     subclass_of(Initial),
 )

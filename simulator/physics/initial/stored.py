@@ -7,11 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Initial, StartFiles
+from simulator.physics.initial.initial import Initial, ParticleMatter, StartFiles
 from simulator.physics.models import Equation
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background, CosmologySettings
-from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.split_equation import SplitEquation, background_of
 from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Settings
@@ -35,7 +33,7 @@ class SnapshotStart(Initial):
     velocity."""
 
     Settings = SnapshotStartSettings
-    composite = True
+    of_all = True
 
     @property
     def keeps_time(self) -> bool:
@@ -56,7 +54,7 @@ class SnapshotStart(Initial):
 
     def build(self, model: Equation, files: StartFiles) -> Any:
         particles: dict[str, Any] = {}
-        if isinstance(model, Composite):
+        if isinstance(model, SplitEquation):
             particles = {n: self.place(model.parts[n], files) for n in model.populations}
         if not model.fields:
             return particles
@@ -87,7 +85,7 @@ class SnapshotStart(Initial):
         transforms = {name: model.transforms[name] for name in model.fields}
         return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
 
-    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
+    def place(self, matter: ParticleMatter, files: StartFiles) -> ParticleSet:
         """The particles of the same name; all of their records have to be there."""
         path = str(self.settings.path)
         check_convention(path, files.clock(path), matter.units, matter.background)

@@ -11,10 +11,10 @@ from jax.sharding import PartitionSpec
 
 from simulator.measure.kind import Carried, Measured, Subject, Unsupported
 from simulator.physics.models import State
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.split_equation import background_of
 from simulator.physics.particles import Domain, ParticleSet
+from simulator.plugins.gravity.composite import Composite
 
 LIGHT = 299792.458  # km/s
 

@@ -28,12 +28,13 @@ from simulator.physics.models.cosmology import (
     check_units,
 )
 from simulator.physics.models.damping import absent
-from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.equation import Field, MakeTransform, Numerics
 from simulator.physics.models.fields import Fields, check_arrangement
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity import wave_functions
+from simulator.plugins.gravity.density import SelfGravity
+from simulator.plugins.gravity.matter_observables import ExpandingMatter
 from simulator.plugins.gravity.wave_observables import (
     WaveColumns,
     WaveFields,
@@ -114,7 +115,7 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
     settings: SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
     numerics = Numerics(dealias=("none",), decays=True, split=True)
-    has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution())
+    has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution(), ExpandingMatter())
 
     self_interaction: float
     green: Green
