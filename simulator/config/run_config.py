@@ -73,7 +73,7 @@ class Registries(NamedTuple):
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
     terms: Mapping[str, Any]
-    in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
+    in_time: Callable[[dict[str, Any], Any], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
     times."""
 
@@ -379,7 +379,9 @@ class _Fitting:
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
         wanted: dict[str, dict[str, Any]] = {}
         if (part := self._registries.models.get(kind)) is not None:
-            data = self._registries.in_time(data, "cosmology" in part.Settings.model_fields)
+            expanding = part.Settings.model_fields.get("cosmology")
+            kind = get_args(expanding.annotation)[0] if expanding else None
+            data = self._registries.in_time(data, kind)
             wanted |= (
                 {"time": {"integrator": self._solvers(part)[0]}} if part.numerics.split else {}
             )

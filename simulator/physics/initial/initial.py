@@ -10,7 +10,7 @@ from jax.core import Tracer
 
 from simulator.errors import UserError
 from simulator.physics.models import Equation, Fields
-from simulator.physics.models.cosmology import Background
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
 from simulator.physics.particles.population import Population
@@ -49,7 +49,7 @@ class ParticleMatter(Protocol):
     population: Population
     transform: Transform
     units: str
-    background: Background | None
+    background: Expansion | None
 
     def arranged(
         self, density: float, motion: Callable[[jax.Array], Any] | None = None

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.physics.models.cosmology import Background
 from simulator.physics.models.equation import (
     Equation,
     MakeTransform,
@@ -19,6 +18,7 @@ from simulator.physics.models.equation import (
     parameters,
     with_parameters,
 )
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.growth import Growth
 from simulator.physics.particles.particle_set import ParticleSet
@@ -58,7 +58,7 @@ class SplitEquation(Equation):
 
     Settings = Parameters
     numerics = Numerics(dealias=("none",), split=True)
-    background: Background | None = None
+    background: Expansion | None = None
     """The expanding background; None: a static box."""
     unit_system: str = ""
     """The system of units, e.g. kpc_km_s_msun."""
@@ -176,7 +176,7 @@ class SplitEquation(Equation):
         return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))
 
 
-def background_of(model: Equation) -> Background | None:
+def background_of(model: Equation) -> Expansion | None:
     """The expanding background of a model; None: a static box."""
     return model.background if isinstance(model, SplitEquation) else None
 

@@ -21,7 +21,7 @@ from simulator.physics.stepping.integrator import Integrator
 from simulator.spectral.arrays import Number, Whole
 
 if TYPE_CHECKING:
-    from simulator.physics.models.cosmology import Background
+    from simulator.physics.models.expansion import Expansion
     from simulator.physics.models.split_equation import SplitEquation
 
 
@@ -50,7 +50,7 @@ class Splitting(Integrator):
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
-    def stages(self, background: Background | None, time: Number, dt: Number) -> Stages:
+    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
         """The stages of a step from `time` to time + dt, by default the table's; `background` is
         the model's."""
         drifts = jnp.asarray(self.drifts)

@@ -20,7 +20,6 @@ from jaxtyping import Array, Float
 
 from simulator.errors import UserError
 from simulator.physics.models import State, StateMemory
-from simulator.physics.models.cosmology import Background
 from simulator.physics.models.split_equation import background_of
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
@@ -28,6 +27,7 @@ from simulator.physics.particles.population import Sets, particle_shardings
 from simulator.physics.stepping.splitting import Splitting
 from simulator.plugins.gradients.variables import PARTICLES, START
 from simulator.plugins.gravity.composite import Composite
+from simulator.plugins.gravity.cosmology import Background
 from simulator.plugins.gravity.lattice import undisturbed
 from simulator.plugins.gravity.particle_component import RECORDS, accelerated
 from simulator.simulation import initial_state

@@ -11,14 +11,8 @@ import jax.numpy as jnp
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError, prefixed
-from simulator.physics.models.cosmology import (
-    UNITS,
-    Background,
-    CosmologySettings,
-    UnitsName,
-    check_units,
-)
 from simulator.physics.models.equation import Numerics
+from simulator.physics.models.expansion import UNITS, UnitsName
 from simulator.physics.models.fields import MatterFields, check_arrangement
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
@@ -26,6 +20,7 @@ from simulator.physics.models.variables import Variables
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity.component import PARTICLES, Component, Gravity, Potential
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
 from simulator.plugins.gravity.matter_observables import (
     EXPECTED,
     AllMatter,
@@ -150,7 +145,7 @@ class Composite(SplitEquation):
         }
         self.joins_kicks = len(self.populations) == len(parts)
         self.gravity = settings.gravitational_constant
-        self.background = (
+        self.background: Background | None = (  # pyright: ignore[reportIncompatibleVariableOverride]
             Background(settings.cosmology, self.gravity) if settings.cosmology else None
         )
 

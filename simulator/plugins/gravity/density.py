@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Equation
-from simulator.physics.models.cosmology import CosmologySettings
 from simulator.physics.models.equation import declared
+from simulator.plugins.gravity.cosmology import CosmologySettings
 from simulator.spectral import Grid, Layout
 from simulator.spectral.arrays import (
     Number,

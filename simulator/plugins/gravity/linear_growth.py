@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from simulator.physics.models.cosmology import Background
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.stepping.splitting import DriftKickDrift, KickDriftKick, Splitting, Stages
+from simulator.plugins.gravity.cosmology import Background
 from simulator.spectral.arrays import Number
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class FastPM(LinearGrowth, KickDriftKick):
     D_0) / dD instead of that of the drift, where d is d/d tau: Feng, Chu, Seljak & McDonald, Mon.
     Not. R. Astron. Soc. 463, 2273 (2016), section 2. The kicks of a step meet halfway in D."""
 
-    def stages(self, background: Background | None, time: Number, dt: Number) -> Stages:
-        assert background is not None
+    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+        assert isinstance(background, Background)
         now = background.growing(time)
         then = background.growing(time + dt)
         middle = background.growing(background.time_of_growth((now.first + then.first) / 2))
@@ -64,8 +65,8 @@ class BullFrog(LinearGrowth, DriftKickDrift):
     E is the growth of second order and E' = dE/dD. Rampf, List & Hahn, J. Cosmol. Astropart. Phys.
     02 (2025) 020."""
 
-    def stages(self, background: Background | None, time: Number, dt: Number) -> Stages:
-        assert background is not None
+    def stages(self, background: Expansion | None, time: Number, dt: Number) -> Stages:
+        assert isinstance(background, Background)
         now = background.growing(time)
         then = background.growing(time + dt)
         h = (then.first - now.first) / 2

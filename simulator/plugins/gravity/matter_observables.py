@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models.cosmology import mean_density
 from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.plugins.gravity.cosmology import Background, mean_density
 from simulator.plugins.gravity.density import by_axis, center, density_power
 from simulator.spectral.arrays import Number, PhysicalScalar, SpectralScalar, Spectrum
 
@@ -147,7 +147,7 @@ class ExpandingMatter(Observable[SplitEquation]):
         particles are below half or above twice those of linear growth, K / |W| = (dD/d tau)^2 / (D
         d^2 D/d tau^2)."""
         background = model.background
-        if background is None or not background.gravity:
+        if not isinstance(background, Background) or not background.gravity:
             return {}
         lines = {}
         wanted = mean_density(background.settings, float(background.gravity))

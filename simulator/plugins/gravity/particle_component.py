@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from simulator.physics.models.cosmology import Background
 from simulator.physics.models.fields import DENSITY, DerivedField, MatterFields, by_name
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.migration import settled
@@ -27,6 +26,7 @@ from simulator.plugins.gravity.component import (
     Potential,
     Work,
 )
+from simulator.plugins.gravity.cosmology import Background
 from simulator.plugins.gravity.density import SelfGravity, by_axis
 from simulator.plugins.gravity.lattice import Motion, arranged
 from simulator.settings import Count, Flag, NonNegative, Settings

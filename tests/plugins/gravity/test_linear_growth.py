@@ -11,8 +11,8 @@ import pytest
 from gravity_cases import advanced, by_id, simulation
 from numpy.testing import assert_allclose
 
-from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.stepping import INTEGRATORS
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 
 GROWING = ("bullfrog", "fastpm")
 START = 0.05
