@@ -7,11 +7,10 @@ from importlib.util import find_spec
 
 import pytest
 
-PARTS = {
-    "self_gravitating_gas": "gravity",
-    "schrodinger_poisson": "gravity",
-    "composite": "gravity",
-}
+PARTS = dict.fromkeys(
+    ("self_gravitating_gas", "schrodinger_poisson", "composite", "jeans_wave", "zeldovich_wave"),
+    "gravity",
+)
 """The plugins by the kind of a part."""
 
 
