@@ -1,6 +1,6 @@
 """Parts of plugins that tests of the core, and of other plugins, use as examples. A test is skipped
 where the plugin is absent: by the configurations among its parameters, by those of the simulations
-that it makes, or by its marker `plugins("NAME")`."""
+and of the files that it makes, or by its marker `plugins("NAME")`."""
 
 from functools import cache
 from importlib.util import find_spec

@@ -7,7 +7,6 @@ import pytest
 from fault_support import everything
 from flow_support import flow
 from numpy.testing import assert_allclose, assert_array_equal
-from plugin_parts import need_plugins_of
 from run_support import drawn, simulate, write_case
 from tiers import slow
 
@@ -278,7 +277,6 @@ UNKNOWN = {
 @pytest.mark.parametrize("case", REMEMBERED)
 def test_a_column_is_the_one_of_the_run_or_nan(tmp_path, case):
     """Snapshots do not hold what a state remembers: nothing takes a new start's in its place."""
-    need_plugins_of(REMEMBERED[case])
     time = "{stop: 0.4, dt: 0.05}"
     text = f"{REMEMBERED[case]}grid: {{shape: [8, 8, 8]}}\ntime: {time}\n"
     output = "output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 4}}\n"

@@ -198,7 +198,6 @@ def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short):
     assert "which has 100 kB free; what would fit: count: 439, or 2 devices like these" in line
 
 
-@pytest.mark.plugins("gravity")
 def test_matter_that_cannot_fit_is_refused_with_the_number_that_does(short):
     """64 bytes of a particle: seven doubles and the id."""
     line = short(MATTER, 100_000)
@@ -207,7 +206,6 @@ def test_matter_that_cannot_fit_is_refused_with_the_number_that_does(short):
     assert 775 <= fit <= 100_000 / 2 / 64
 
 
-@pytest.mark.plugins("gravity")
 def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys):
     """Their number and their records are read, and nothing is placed on the abstract devices."""
     config = write_case(tmp_path, MATTER)
