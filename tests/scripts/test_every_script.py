@@ -47,6 +47,7 @@ SMALLEST: dict[str, list[str]] = {
     "cosmology_check": ["outputs/cold_dark_matter", "check.png"],
     "finite_differences": ["picture.png", "--small"],
     "few_steps": ["--points", "8", "--steps", "2", "--reference", "4"],
+    "gallery": ["taylor_green", "--folder", "made", "--destination", "copy"],
     "gpu_day": ["--platform", "cpu", "--shapes", "8", "--seconds", "0.1", "--minutes", "0"],
     "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],
     "without_plugins": ["core", "tests/test_files.py", "-n", "0", "-q"],
