@@ -1,10 +1,25 @@
 """The text of byte counts, durations, values, paths and versions in messages."""
 
 import html
+import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+
+def say(text: str) -> None:
+    """Write lines to stderr in one piece. `print` writes the last line break separately, so that
+    lines of several processes would mix."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def counted(count: int, noun: str, several: str | None = None) -> str:
+    """`1 device`, `2 devices`, `3 processes`; `several` is an irregular plural."""
+    if several is None:
+        several = f"{noun}{'es' if noun.endswith('ss') else 's'}"
+    return f"{count} {noun if count == 1 else several}"
 
 
 def size(count: float) -> str:

@@ -32,6 +32,7 @@ from simulator.physics.particles.population import Populations
 from simulator.simulation.initial_state import begin, term_arrays, with_term_arrays
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
+from simulator.words import counted
 
 
 class Recomputed:
@@ -71,8 +72,8 @@ class Recomputed:
             missing = [name for name in model.fields if name not in snapshot]
             if missing:
                 raise UserError(
-                    f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
-                    f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
+                    f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; to measure a "
+                    f"run again, output.snapshots.fields must hold {', '.join(model.fields)}"
                 )
             fields = self._fields(snapshot)
             state = make(fields | self._particles(snapshot, populations_of(model)))
@@ -163,10 +164,10 @@ def analyze_snapshots(
 ) -> tuple[str, list[str]]:
     """Measure every snapshot of the run in `path` into a new folder RUN/analysis, which replaces an
     earlier one when it is complete. Returns a line about what was written, and one for each kind
-    that the model does not allow.
+    that was left out.
 
     The diagnostics and the series of the named `kinds` are measured (default: the kinds in the
-    run's configuration; `all`: every kind that the model allows). Raises UserError if the run has
+    run's configuration; `all`: every kind that this run can give). Raises UserError if the run has
     no snapshot, or if a kind does not exist or cannot be measured."""
     known = list(KINDS)
     every = kinds is not None and "all" in kinds
@@ -201,7 +202,7 @@ def analyze_snapshots(
             progress(number, len(recomputed.snapshots))
         output.close()
     return (
-        f"{folder}  {len(recomputed.snapshots)} rows of diagnostics, {', '.join(series)}",
+        f"{folder}  {counted(len(recomputed.snapshots), 'row')} of diagnostics, {', '.join(series)}",
         refused,
     )
 
@@ -209,19 +210,19 @@ def analyze_snapshots(
 def _possible(
     path: Path, overrides: Sequence[str | Override], added: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The added kinds that the run's model allows, and a line for each kind that it does not
-    allow."""
+    """The added kinds that this run can give, and a line for each other kind, with the reason."""
     simulation: Simulation | None = None
     allowed = []
     refused = []
     for override in added:
-        recomputed = Recomputed(path, [*overrides, override])
         try:
+            recomputed = Recomputed(path, [*overrides, override])
             if simulation is None:
                 simulation = recomputed.simulation
             simulation.config = recomputed.config
             measured_series(simulation)
             allowed.append(override)
         except UserError as error:
-            refused.append(str(error))
+            said = str(error).partition("\n")[0].removeprefix("command line: ")
+            refused.append(f"left out: {said}")
     return allowed, refused

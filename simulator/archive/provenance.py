@@ -13,7 +13,7 @@ from simulator.cluster.hardware import processor
 from simulator.cluster.variables import recorded_variables
 from simulator.config import RunConfig
 from simulator.files import UNRECORDED, Journal, read_json, replace_json
-from simulator.words import version_of
+from simulator.words import counted, version_of
 
 NAME = "provenance.json"
 _TOOLS = {"test", "docs", "dev", "readers"}  # Extras that no run uses.
@@ -115,8 +115,9 @@ def installation(start: Mapping[str, Any]) -> list[str]:
     version = packages.pop("simulator", "unknown")
     git = start.get("git")
     devices = start.get("devices", {})
+    words = counted(devices.get("count", 0), f"{devices.get('platform')} device")
     lines = [
-        f"# start of {start['started']} on {devices.get('count')} {devices.get('platform')} devices",
+        f"# start of {start['started']} on {words}",
         f"# Python {python}, {start['host']['system']}",
         f"# simulator {version}",
     ]

@@ -33,6 +33,7 @@ from simulator.measure import snapshot_files
 from simulator.physics.models import State, outputs
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
+from simulator.words import counted
 
 INDEX_EVERY = 5.0  # Seconds between two writes of the index of all snapshots, whose length grows with the run.
 
@@ -282,7 +283,7 @@ class Output:
         removed = {"diagnostics.csv": self._rows().truncate(step)}
         for name in self._series:
             removed[f"{name}.h5"] = self._file(name).truncate(step)
-        return [f"{count} rows of {name}" for name, count in removed.items() if count]
+        return [f"{counted(count, 'row')} of {name}" for name, count in removed.items() if count]
 
     def sync(self) -> None:
         if self._table is not None:

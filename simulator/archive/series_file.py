@@ -23,7 +23,7 @@ import numpy as np
 from simulator.errors import UserError
 from simulator.files import UNRECORDED, Journal, reading, replace_file
 from simulator.measure import OUTPUTS
-from simulator.words import Shown
+from simulator.words import Shown, counted
 
 TABLE = "diagnostics.csv"
 FULL = (8, 4 * 2**20)
@@ -304,10 +304,17 @@ class SeriesReader(Shown):
     def shown(self) -> tuple[str, Mapping[str, Any]]:
         span = f", t = {self.time[0]:g} to {self.time[-1]:g}" if len(self) else ""
         shapes = {name: (len(self), *self._shape(name)) for name in self.variables}
-        return f"{self.path.stem}: {len(self)} rows{span}; each variable by name, with its shape", {
-            name: f"({', '.join(('row', *dimensions))}) = {shapes[name]}"
-            for name, dimensions in self.variables.items()
-        } | {name: f"({len(values)},) in .coordinates" for name, values in self.coordinates.items()}
+        return (
+            f"{self.path.stem}: {counted(len(self), 'row')}{span}; each variable by name, with its shape",
+            {
+                name: f"({', '.join(('row', *dimensions))}) = {shapes[name]}"
+                for name, dimensions in self.variables.items()
+            }
+            | {
+                name: f"({len(values)},) in .coordinates"
+                for name, values in self.coordinates.items()
+            },
+        )
 
     __repr__ = Shown.__str__
 

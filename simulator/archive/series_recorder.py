@@ -20,6 +20,7 @@ from simulator.measure.kind import ParticleSubject
 from simulator.measure.rows import measurement
 from simulator.physics.models import State
 from simulator.simulation import quantities
+from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 
 Memory = Mapping[str, jax.Array]
@@ -215,7 +216,7 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
         key = f"output.{kind.name}" + (f".{error.key}" if error.key else "")
         message = str(error)
         if not error.key and error.of_model:
-            message += f", which {simulation.config.model.kind} does not have"
+            message += f", which {model_name(simulation.config)} does not have"
         raise simulation.config.error(key, message) from None
 
 

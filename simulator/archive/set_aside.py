@@ -21,6 +21,7 @@ from simulator.archive.run_state import NAME as STATE
 from simulator.archive.series_file import TABLE, SeriesReader, read_columns, whole_rows
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, read_json, replace_file, set_aside
+from simulator.words import counted
 
 INPUTS = "inputs/inputs.json"
 
@@ -54,7 +55,9 @@ def set_results_aside(folder: Path, suspects: Collection[str], journal: Journal)
         if not path.exists() or (why := _problem(path)) is None:
             continue
         rows = whole_rows(path) if name == TABLE else []
-        kept = f"its first {len(rows) - 1} rows stay" if rows else "it begins anew"
+        kept = (
+            f"its beginning, {counted(len(rows) - 1, 'row')}, stays" if rows else "it begins anew"
+        )
         parts = path.with_suffix(".parts")
         if name != TABLE and parts.is_dir():
             journal.removing(parts, "damaged, and set aside")

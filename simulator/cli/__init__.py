@@ -26,7 +26,7 @@ from simulator.errors import UserError, did_you_mean
 from simulator.files import ending
 from simulator.registry import Registry, UnusablePart
 from simulator.stopwatch import Stopwatch
-from simulator.words import version_of
+from simulator.words import say, version_of
 
 GROUPS: dict[str, dict[str, str]] = {
     "run": {
@@ -141,7 +141,7 @@ def _report(error: BaseException) -> int:
     names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
     if isinstance(error, ValueError) and names and _while_importing_jax(error):
         return _say(f"JAX refuses its environment ({error}); correct or unset one of {names}", 2)
-    traceback.print_exception(error)
+    say("".join(traceback.format_exception(error)).rstrip())
     return 1
 
 
@@ -199,5 +199,5 @@ def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
 
 def _say(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # stderr may be on a full disk too
-        print(message, file=sys.stderr)
+        say(message)
     return code

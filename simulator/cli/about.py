@@ -147,7 +147,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
 
 
 @command(
-    "show the documentation, also without a network",
+    "show the documentation, without a network",
     arg("page PAGE", "a page's name, or the last part of it", nargs="?"),
     arg("--list", "list the pages", action="store_true"),
     arg("--notebook", "print the page as a Jupyter notebook", action="store_true"),
@@ -218,9 +218,7 @@ def page_named(wanted: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UserError(
-            f"simulator docs: {wanted} is the end of several names: {', '.join(matches)}"
-        )
+        raise UserError(f"simulator docs: {wanted} matches several pages: {', '.join(matches)}")
     ends = [n.rpartition("/")[2] for n in known]
     meant = did_you_mean(name, [*known, *ends], "; simulator docs --list lists the pages")
     raise UserError(f"simulator docs: unknown page {wanted}{meant}")

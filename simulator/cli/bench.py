@@ -21,7 +21,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 @command(
-    "a whole step of a configuration: time and memory",
+    "measure time and memory of a step",
     *config_arguments(required=False),
     arg("--shape NX,NY[,NZ]", "the same as grid.shape=NX,NY[,NZ]", type=_shape),
     arg("--devices N", "the same as devices.count=N", type=int),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli.parser import BY_HAND, arg, command, config_arguments
+from simulator.words import counted
 
 if TYPE_CHECKING:
     from simulator.cluster import Allocation
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
     ),
     arg(
         "--measure",
-        "also measure the memory's bandwidth and the network of the nodes, as a block of devices.yaml for `plan`",
+        "also measure the bandwidth of memory and network, and print a block of devices.yaml for `plan`",
         action="store_true",
     ),
     *BY_HAND,
 )
 def doctor_command(args: argparse.Namespace) -> int:
     """Every process prints its host, rank and hardware; then all processes do a distributed transform. Problems are
-    printed with their cures, and the exit code is then 1. A table shows the part of a field on each device: as a run
-    of CONFIG divides the field, by default on a 64^3 grid. For several processes on processors, lines tell the
-    transport between them, its latency and bandwidth.
+    printed with their cures, and the exit code is then 1. A table shows which part of a field each device holds,
+    in a run of CONFIG or, by default, on a 64^3 grid. For several processes on CPUs, the transport between them is
+    printed with its latency and bandwidth.
 
-    In a job, put srun before it, with the flags that the run will have:
+    In a Slurm job, start it by srun with the flags of the run:
       srun --nodes=2 --ntasks-per-node=2 simulator doctor
 
     example: simulator doctor configs/taylor_green.yaml devices.count=4"""
@@ -86,7 +87,9 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
     )
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
-        print(f"{len(cluster.devices)} devices ({', '.join(sorted(kinds))}), all processes joined")
+        print(
+            f"{counted(len(cluster.devices), 'device')} ({', '.join(sorted(kinds))}), all processes joined"
+        )
         print("\n".join(["", *division_lines(cluster, transform, os.environ), ""]))
         if between is not None:
             print(f"between two processes: {cluster.transport}: {between}")

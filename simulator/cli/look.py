@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.cli.parser import arg, command, progress_bar
 from simulator.errors import UserError
-from simulator.words import aligned_lines
+from simulator.words import aligned_lines, counted
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
 
@@ -53,7 +53,7 @@ def status_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "read a run back and report file by file",
+    "read every file of a run and report problems",
     arg("path", "a run folder, or one snapshot or checkpoint", type=Path),
     arg("--quiet", "print problems only", action="store_true"),
 )
@@ -83,17 +83,20 @@ def verify_command(args: argparse.Namespace) -> int:
                 print(line)
             progress(number, checks.total)
     what = f"{problems} wrong" if problems else "all good"
-    print(f"{count} snapshots and checkpoints, {files} files: {what}")
+    print(
+        f"{counted(count, 'snapshot or checkpoint', 'snapshots and checkpoints')}, "
+        f"{counted(files, 'file')}: {what}"
+    )
     return 1 if problems else 0
 
 
 @command(
-    "print what recreates the installation of a run",
+    "print the installation of a run, for pip",
     arg("run RUN", "the run's folder", type=Path),
 )
 def environment_command(args: argparse.Namespace) -> int:
     """Print the installation that computed a run, as a requirements file for pip: the exact version of every package,
-    and as comments Python, the commit of the checkout and the commands. Of several starts it is that of the last.
+    and as comments Python, the commit of the checkout and the commands. Of several starts, the last one counts.
 
     example: simulator environment outputs/taylor_green"""
     from simulator.archive import provenance

@@ -4,10 +4,14 @@ import argparse
 import contextlib
 import inspect
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from simulator.errors import UserError, did_you_mean
+from simulator.words import say
+
+LINE_EVERY = 30.0  # Seconds between two lines of progress without a terminal.
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -99,10 +103,22 @@ PROCESSES = (
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, because stdout has the results; yields a function (done, total) that updates it."""
+    """A progress bar on stderr, because stdout has the results; yields a function (done, total) that updates it.
+    Without a terminal, a line every half minute."""
     from rich.console import Console
     from rich.progress import Progress
 
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def line(count: int, total: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= LINE_EVERY:
+                last = time.monotonic()
+                say(f"{title}: {count} of {total}")
+
+        yield line
+        return
     # If stdout is a file or a pipe, Rich must not redirect it, or the results would appear on stderr too.
     shown = sys.stdout.isatty()
     with Progress(console=Console(stderr=True), transient=True, redirect_stdout=shown) as bar:

@@ -9,12 +9,12 @@ from simulator.errors import UserError
 
 
 @command(
-    "memory, files and time of a run, before it is submitted",
+    "predict memory, files and duration of a run",
     *config_arguments(),
     arg(
         "--devices N", "number of devices; by default the smallest on which the run fits", type=int
     ),
-    arg("--nodes N", "instead: the number of nodes, as in simulator submit", type=int),
+    arg("--nodes N", "number of nodes, in place of --devices, as in simulator submit", type=int),
     arg(
         "--device NAME",
         "kind of device: v100, a100-40, a100-64, a100-80, h100, h200, gh200, b200, gb200, b300, mi250x, mi300x, "

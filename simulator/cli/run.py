@@ -17,8 +17,8 @@ from simulator.errors import UserError
     *PROCESSES,
 )
 def run_command(args: argparse.Namespace) -> int:
-    """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run stays as it
-    is.
+    """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run is left
+    as it is.
 
     example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg"""
     from simulator.config import load_config
@@ -35,7 +35,7 @@ def run_command(args: argparse.Namespace) -> int:
     overrides("values that replace those of RUN/config.yaml, read as YAML"),
     arg(
         "--allow KEY",
-        "let this frozen key change, e.g. model.viscosity; may be repeated",
+        "allow a change of this frozen key, e.g. model.viscosity; may be repeated",
         action="append",
     ),
     *PROCESSES,
@@ -74,10 +74,10 @@ _OPTIONS = {
     "gpus-per-node": ("G", "GPUs of each node"),
     "cpus-per-task": ("K", "cores of each process"),
     "time": ("T", "time limit, e.g. 2:00:00; the run stops before it and the job is requeued"),
-    "partition": ("P", ""),
-    "account": ("A", ""),
-    "qos": ("Q", ""),
-    "constraint": ("C", ""),
+    "partition": ("P", "partition (queue)"),
+    "account": ("A", "account to charge"),
+    "qos": ("Q", "quality of service"),
+    "constraint": ("C", "features that the nodes must have"),
     "sbatch": ("FLAGS", "further flags of sbatch, e.g. --sbatch='--mem=64G --exclusive'"),
 }
 
@@ -90,7 +90,7 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
     arg("--output DIR", "the run folder; the same as output.directory=DIR"),
     arg(
         "--device NAME",
-        "the nodes' kind of device, for which simulator plan suggests nodes, GPUs and time",
+        "kind of device in the nodes; simulator plan then suggests nodes, GPUs and time",
     ),
     arg("--dry-run", "print the script; write and submit nothing", action="store_true"),
     *(

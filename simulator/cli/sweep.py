@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli.parser import Command, arg, command
+from simulator.words import counted
 
 if TYPE_CHECKING:
     from simulator.study.planned import PlannedSweep
@@ -222,9 +223,8 @@ def sweep_submit(args: argparse.Namespace) -> int:
             print(chunk.script, end="")
         return 0
     jobs = submit_sweep(sweep, chunks)
-    print(
-        f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
-    )
+    script = short(sweep.folder / "sweep.sbatch")
+    print(f"submitted {counted(len(runs), 'run')}: array {', then array '.join(jobs)}, {script}")
     print(f"next:\n  {typed_sweep('status', sweep)}")
     return 0
 
@@ -241,6 +241,6 @@ sweep_command = Command(
         "table": sweep_table,
         "plot": sweep_plot,
     },
-    about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
+    about="A parameter study: a YAML file names a base configuration and the keys that vary.\n\n"
     "example: simulator sweep plan configs/sweep_viscosity.yaml",
 )

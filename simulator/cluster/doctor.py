@@ -14,7 +14,7 @@ from simulator.cluster.allocation import Allocation
 from simulator.cluster.hardware import SETUP, gpu_vendor, listed_gpus, plugin_problem, usable_cores
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.variables import whole_number
-from simulator.words import version_of
+from simulator.words import counted, version_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Facts:
         return (
             f"process {self.process_id} of {self.num_processes}: host {self.host}{node}, "
             f"local rank {self.local_rank} of {self.local_processes}, "
-            f"{self.cores} core{'s' if self.cores > 1 else ''} of CPUs {ranges(self.cpus) or 'unknown'}, "
+            f"{counted(self.cores, 'core')} of CPUs {ranges(self.cpus) or 'unknown'}, "
             f"{gpus}, coordinator {self.coordinator}"
         )
 
@@ -131,13 +131,15 @@ def own_findings(
         yield Finding("GPUs", allocation.gpus.problem)
     if seen and not gpu_plugin:
         cure = f"install the GPU version with {SETUP[vendor]}"
-        yield Finding(f"{seen} GPUs are given, but this JAX runs on the CPU only", cure)
+        yield Finding(
+            f"the task has {counted(seen, 'GPU')}, but this JAX runs on the CPU only", cure
+        )
     if seen and gpu_plugin and (problem := plugin_problem(vendor)):
         yield Finding("GPUs are given, but JAX cannot use them", problem)
     if seen and environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu":
         yield Finding("JAX_PLATFORMS=cpu hides the GPUs", "unset it")
     if facts.gpus_on_node is not None and seen > facts.gpus_on_node:
-        problem = f"{seen} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node"
+        problem = f"the task sees {counted(seen, 'GPU')}, but Slurm gave {facts.gpus_on_node} of this node"
         yield Finding(
             problem, "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task"
         )
@@ -147,12 +149,14 @@ def own_findings(
         cure = (
             "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)"
         )
-        yield Finding(f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {cores} cores", cure)
+        yield Finding(
+            f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {counted(cores, 'core')}", cure
+        )
     both = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
     if all(environ.get(name) for name in both):
         yield Finding(f"{' and '.join(both)} are both set", "unset the second, JAX refuses both")
     if in_step and facts.gpus_taken and cores == 1:
-        problem = "one core for a process with GPUs, which compiles, writes files and drives the network too"
+        problem = "a process with GPUs has one core, which also compiles, writes files and drives the network"
         yield Finding(problem, "ask for more with --cpus-per-task=4, of sbatch and of srun")
     try:
         socket.getaddrinfo(facts.host, None)

@@ -23,6 +23,7 @@ from simulator.cluster import meeting
 from simulator.cluster.allocation import Allocation
 from simulator.cluster.launcher import log_name
 from simulator.files import ending
+from simulator.words import say
 
 HEARTBEAT = (
     45  # seconds after which a silent process counts as dead: a machine may stall for half a minute
@@ -83,7 +84,7 @@ def _end(error: BaseException, allocation: Allocation) -> NoReturn:
     code, line = known
     if not _joined():
         if process_id == 0:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
             _told_all(allocation)
             leave(code)
         leave(code) if _told_by_first(allocation) else leave(code, f"simulator: {name}: {line}")
@@ -136,7 +137,7 @@ def leave(code: int, message: str = "", *, log: str = "") -> NoReturn:
     message goes to stderr, and also to the console if stderr is a log file; log goes to stderr
     only."""
     for text in filter(None, (log, message)):
-        print(text, file=sys.stderr)
+        say(text)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if message and _console is not None:
@@ -182,11 +183,11 @@ def lost_processes(text: str, seconds: float) -> tuple[set[int], str] | None:
     """The processes that JAX's runtime has lost according to its last messages `text`, and a line
     about them, where `seconds` is the time after which a silent process counts as lost; None if the
     messages are about something else."""
-    quiet = f"gave no sign for {seconds:.0f} s: it was suspended, or its host or network has failed"
+    quiet = f"has not responded for {seconds:.0f} s: it was suspended, or its host or network has failed"
     if silent := _SILENT.findall(text):
         ids = {int(re.findall(r"\d+", name)[-1]) for name in silent[-1].split("\n") if name}
         names = ", ".join(map(str, sorted(ids)))
-        return ids, f"process{'es' if len(ids) > 1 else ''} {names} {quiet}"
+        return ids, f"{'process' if len(ids) == 1 else 'processes'} {names} {quiet}"
     if _FIRST_SILENT in text:
         return {0}, f"process 0 {quiet}"
     return ({0}, "process 0 has ended") if _FIRST_LOST in text else None

@@ -22,6 +22,7 @@ from typing import Literal
 
 from simulator.cluster.variables import whole_number
 from simulator.errors import RunFailure
+from simulator.words import counted
 
 _ROOT = Path("/")
 Vendor = Literal["cuda", "rocm"]
@@ -258,15 +259,13 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
     if binding or seen < total:
         # A map or mask may give a GPU to two tasks, which NCCL refuses.
         crowded = not (binding and "_gpu" in binding[1]) and seen * local_tasks > total
-        problem = f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
+        where = f"on a node with {counted(total, 'GPU')}"
+        problem = f"{local_tasks} tasks {where} see {seen} each, so some share one; {_CURE}"
         return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
         cure = f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}"
         return GpuShare(
-            visible, problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; {cure}"
+            visible,
+            problem=f"{local_tasks} tasks share {counted(seen, 'GPU')} on this node; {cure}",
         )
     return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
-
-
-def _gpus(n: int) -> str:
-    return "1 GPU" if n == 1 else f"{n} GPUs"

@@ -11,7 +11,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import IO
 
 from simulator.cluster import allocation
 from simulator.cluster.rendezvous import claim_port
+from simulator.words import say
 
 GRACE = 5.0  # seconds that the others get to exit by themselves after one has failed
 SECOND_INTERRUPT_AFTER = 0.5  # Seconds: an earlier second SIGINT comes from the same key press.
@@ -71,7 +71,7 @@ def launch(
             _end(children, GRACE)
             code = failed.process.returncode
             if failed.number > 0 or code < 0:  # otherwise the message is already on the console
-                print(failed.story(n, logs, began), file=sys.stderr, flush=True)
+                say(failed.story(n, logs, began))
             return code if code > 0 else 1
     finally:
         _end(children, 0.0)

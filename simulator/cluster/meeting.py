@@ -244,9 +244,9 @@ class Guests:
         if process in self._here:
             first = self._here[process][1]
             pair = f"({first['host']}, pid {first['pid']}), this is another one ({name})"
-            return f"process {process} is here already {pair}: every process needs its own --process-id"
+            return f"process {process} has already joined {pair}: every process needs its own --process-id"
         if hello["transport"] != transport:
-            both = f"process 0 sends by {transport}, this one ({name}) by {hello['transport']}"
+            both = f"process 0 uses {transport}, this one ({name}) {hello['transport']}"
             return f"{both}: is the MPI library on both hosts? run.transport: gloo needs none"
         return ""
 
@@ -333,7 +333,7 @@ def await_all(server: socket.socket, first: Attendee, secret: str) -> Guests:
         guests.unread.clear()
     if clock.spoke:
         number = first.allocation.num_processes
-        first.say(f"all {number} processes are here after {time.monotonic() - began:.0f} s")
+        first.say(f"all {number} processes have joined after {time.monotonic() - began:.0f} s")
     return guests
 
 
@@ -349,7 +349,7 @@ def _awaits(guests: Guests, first: Attendee, clock: "_Lines") -> bool:
             return False
     absent = f"{len(missing)} of {first.allocation.num_processes} processes"
     if clock.over:
-        within = f"did not come within {_duration(first.seconds)} (run.rendezvous)"
+        within = f"did not join within {_duration(first.seconds)} (run.rendezvous)"
         raise NotAllCame(f"{absent} {within}: {guests.named(missing)}", speaks=True)
     if clock.due():
         line = f"waiting for {absent}, {_duration(clock.left)} left: {guests.named(missing)}"
@@ -393,7 +393,7 @@ def attend(find: Callable[[], Place | None], attendee: Attendee) -> str:
                 or "it published no address: it did not start, or the run folder is not shared"
             )
             late = (
-                f"{first} did not come within {_duration(attendee.seconds)} (run.rendezvous): {why}"
+                f"{first} did not join within {_duration(attendee.seconds)} (run.rendezvous): {why}"
             )
             raise NotAllCame(late, speaks=speaks or allocation.local_rank == 0)
         if clock.due() and speaks:

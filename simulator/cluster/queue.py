@@ -69,6 +69,17 @@ def job_state(job: str) -> str | None:
     return None if answer is None else next(iter(answer.stdout.split()), None)
 
 
+def jobs_of(script: Path) -> dict[str, str]:
+    """The user's jobs in the queue that execute `script`, with their states; a job stays in the
+    queue for some minutes after its end."""
+    answer = _ask("squeue", "--noheader", "--me", "--states=all", "--format=%A|%T|%o")
+    rows = [] if answer is None else [line.split("|", 2) for line in answer.stdout.splitlines()]
+    path = os.path.realpath(script)
+    return {
+        row[0]: row[1] for row in rows if len(row) == 3 and os.path.realpath(row[2].strip()) == path
+    }
+
+
 def job_is_gone(job: str) -> bool:
     """Whether the job has ended, is waiting, or does not exist; False if Slurm does not answer."""
     answer = _states(job)
@@ -88,10 +99,10 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
 
 
 def slurm_seconds(text: str) -> float | None:
-    """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for
-    UNLIMITED and INVALID."""
-    number = r"[0-9]{1,15}"
-    if not re.fullmatch(f"({number}-)?{number}(:{number}){{0,2}}", text):
+    """The seconds in a time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for other
+    texts, such as UNLIMITED."""
+    days_and_hours = r"[0-9]{1,15}-(1?[0-9]|0[0-9]|2[0-3])"
+    if not re.fullmatch(rf"({days_and_hours}|[0-9]{{1,15}})(:[0-5]?[0-9]){{0,2}}", text):
         return None
     days, _, rest = text.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
@@ -115,19 +126,31 @@ class NodeShape(NamedTuple):
     gpus: bool
 
 
-def node_shape(partition: str | None) -> NodeShape | None:
-    """The nodes of a partition, by default Slurm's default partition; None if Slurm does not
-    know."""
-    chosen = [] if partition is None else [f"--partition={partition}"]
-    answer = _ask("sinfo", "--noheader", "--format=%P|%c|%X|%G", *chosen)
-    rows = [] if answer is None else [line.split("|") for line in answer.stdout.splitlines()]
-    # `*` marks the default partition, `+` the least number of unequal nodes.
-    nodes = [
-        NodeShape(int(row[1].rstrip("+")), int(row[2].rstrip("+")), "gpu" in row[3])
-        for row in rows
-        if len(row) == 4 and (partition is not None or row[0].endswith("*"))
-    ]
-    return min(nodes, default=None)
+class Partition(NamedTuple):
+    is_default: bool
+    nodes: int
+    limit: float | None
+    """The longest time limit of a job in seconds; None if there is no bound."""
+    node: NodeShape
+
+
+def partitions() -> dict[str, Partition]:
+    """The partitions of this cluster by name; empty if Slurm does not know."""
+    answer = _ask("sinfo", "--all", "--noheader", "--format=%P|%D|%l|%c|%X|%G")
+    known: dict[str, Partition] = {}
+    # A partition has a line for each shape of its nodes; `*` marks the default partition, `+` the
+    # least number of unequal nodes.
+    for line in [] if answer is None else answer.stdout.splitlines():
+        name, *numbers, gpus = line.split("|")
+        count, limit, cores, sockets = numbers if len(numbers) == 4 else [""] * 4
+        if not re.fullmatch(r"\d+ \d+\+? \d+\+?", f"{count} {cores} {sockets}"):
+            continue
+        node = NodeShape(int(cores.rstrip("+")), int(sockets.rstrip("+")), "gpu" in gpus)
+        part = Partition(name.endswith("*"), int(count), slurm_seconds(limit), node)
+        if (other := known.get(name.rstrip("*"))) is not None:
+            part = part._replace(nodes=part.nodes + other.nodes, node=min(node, other.node))
+        known[name.rstrip("*")] = part
+    return known
 
 
 def needs_sbatch() -> None:

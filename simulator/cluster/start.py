@@ -36,6 +36,7 @@ from simulator.cluster.mesh import Device, make_mesh
 from simulator.cluster.variables import whole_number
 from simulator.errors import RunFailure, UserError, shown
 from simulator.files import reason
+from simulator.words import counted, say
 
 Platform = Literal["auto", "cpu", "gpu"]
 Report = Callable[[str], None]
@@ -164,7 +165,7 @@ def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
 
 
 def to_stderr(line: str) -> None:
-    print(f"simulator: {line}", file=sys.stderr, flush=True)
+    say(f"simulator: {line}")
 
 
 @dataclass(frozen=True)
@@ -445,6 +446,7 @@ def _select(
     if each > fewest or each < 1:
         poorest = counts.index(fewest)
         started = "; JAX was started before with this number" if platform == "cpu" else ""
-        needed = f"devices.count: {each * n} needs {each} {platform.upper()} devices in each of {n} processes"
+        part = counted(each, f"{platform.upper()} device")
+        needed = f"devices.count: {each * n} needs {part} in each of {n} processes"
         raise UserError(f"{needed}, process {poorest} has {fewest}{started}")
     return tuple(device for devices in owned for device in devices[:each])

@@ -121,7 +121,10 @@ def _unknown_key(path: Path, settings: type[Settings], data: object) -> str:
     known = list(cls.model_fields) if cls else []
     if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
         return f"unknown key; kind {kinds[0]} has it, known here: {', '.join(known)}"
-    misplaced = next((key for key in all_keys(settings, data) if key[-1] == path[-1]), None)
+    same = [key for key in all_keys(settings, data) if key[-1] == path[-1]]
+    # A key that many blocks have is not the one that was meant, unless it is in a block of this one.
+    below = [key for key in same if key[:-2] == path[:-1]]
+    misplaced = below[0] if below else same[0] if len(same) == 1 else None
     close = nearest(path[-1], known)
     if longer := [key for key in known if key.startswith(f"{path[-1]}_")]:
         return f"unknown key, did you mean {' or '.join(dotted((*path[:-1], k)) for k in longer)}?"

@@ -34,7 +34,7 @@ SHOWN_FIRST = ("vorticity_magnitude", "density")
 
 def _in_order(times: tuple[float, ...]) -> tuple[float, ...]:
     if not times or list(times) != sorted(set(times)):
-        raise ValueError("a list of times rises and has one entry or more")
+        raise ValueError("one or more times in increasing order are needed")
     return times
 
 
@@ -113,7 +113,7 @@ class Unsupported(Exception):
     block."""
 
     def __init__(self, message: str, key: str = "", *, of_model: bool = True):
-        """`of_model`: without a key the message ends with "which MODEL does not have"."""
+        """`of_model`: without a key the message ends with "which EQUATION does not have"."""
         super().__init__(message)
         self.key = key
         self.of_model = of_model

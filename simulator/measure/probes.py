@@ -49,7 +49,7 @@ class ProbeSettings(SeriesCadence):
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
         if not (self.points or self.lines):
-            raise wrong("", "has no place to probe; give points or lines")
+            raise wrong("", "no points to probe are given; set points or lines")
         check_names_differ("lines", [line.name for line in self.lines], TAKEN)
         return self
 

@@ -275,7 +275,7 @@ def _in_use(path: Path, holder: Holder | None, beside: Path) -> str:
     file `stop`."""
     renewed = _age(path, beside) or 0.0
     moved = _age(path.parent / STATE, beside)
-    loop = "has not moved yet" if moved is None else f"last moved {max(moved, 0):.0f} s ago"
+    loop = "has not reported yet" if moved is None else f"last reported {max(moved, 0):.0f} s ago"
     cure = f"touch {path.parent / 'stop'}"
     if moved is None or moved > STALE_AFTER:
         cure = holder.cure if holder else "a signal to its process"

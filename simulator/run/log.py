@@ -13,6 +13,12 @@ from rich.console import Console
 from simulator.files import UNRECORDED, AppendedFile, Journal
 
 
+def on_terminal() -> bool:
+    """Whether a bar on stdout reaches a terminal. mpirun gives every process a pseudo-terminal as
+    stdout even if its own output goes to a pipe, but its stderr is a pipe."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
 class LastingConsole(Console):
     """A console for lines of plain text on stdout. If the reader of stdout has gone (`| head`, a
     lost connection) or its disk is full, further lines are dropped and the run goes on; RUN/run.log
@@ -25,6 +31,7 @@ class LastingConsole(Console):
             "soft_wrap": True,
             "markup": False,
             "force_jupyter": False,
+            "force_terminal": on_terminal(),
         } | options
         super().__init__(file=sys.stdout, **options)
 
@@ -58,7 +65,7 @@ class RunLog:
     ) -> None:
         self.console = console or LastingConsole()
         self._now = now
-        self._quiet = quiet
+        self.quiet = quiet
         self._pending: list[str] = []
         self._file: AppendedFile | None = None
 
@@ -73,7 +80,7 @@ class RunLog:
         """Prints the lines of `text` on the console, if they are to be `shown`, and writes them to
         the file."""
         for line in text.splitlines():
-            if shown and not self._quiet:
+            if shown and not self.quiet:
                 self.console.print(line)
             stamped = f"{self._now().isoformat(sep=' ', timespec='seconds')} {line}\n"
             if self._file is None:

@@ -31,6 +31,7 @@ from simulator.run.log import RunLog
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
+from simulator.words import counted
 
 
 def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
@@ -188,6 +189,6 @@ def headline(simulation: Simulation) -> str:
         processes += f" over {cluster.transport}"
     return (
         f"{config.name}: {model_name(config)}, {shape}, {config.precision} precision, "
-        f"{devices} {kind} device{'s' if devices > 1 else ''}{threads}{processes}, {transform.name}, "
+        f"{counted(devices, f'{kind} device')}{threads}{processes}, {transform.name}, "
         f"kernels {described(transform.kernels, cluster.platform)}"
     )

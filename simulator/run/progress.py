@@ -21,6 +21,7 @@ from rich.table import Column
 
 from simulator.archive.manifest import SAVES, committed
 from simulator.archive.series_file import read_columns, series_names
+from simulator.cluster import energy
 from simulator.physics.models.expansion import Expansion
 from simulator.physics.models.split_equation import background_of
 from simulator.physics.resolution_columns import (
@@ -33,7 +34,7 @@ from simulator.run.events import Moment
 from simulator.run.log import RunLog
 from simulator.run.state_file import Outcome
 from simulator.simulation.simulation import Simulation
-from simulator.words import duration, short, size
+from simulator.words import counted, duration, short, size
 
 LINE_EVERY = 30.0  # Seconds between two lines of progress if stdout is no terminal.
 _WINDOW = 30.0
@@ -66,8 +67,8 @@ class Progress:
         self._last_line = clock()
         self._first_step: int | None = None
         self._bar: Bar | None = None
-        self._shown = notebook_line()
-        if self._shown is None and log.console.is_terminal:
+        self._shown = None if log.quiet else notebook_line()
+        if self._shown is None and log.console.is_terminal and not log.quiet:
             words = TextColumn(
                 "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True)
             )
@@ -196,8 +197,13 @@ def typed() -> tuple[str, ...]:
     return (path, *module)
 
 
-def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, float]) -> list[str]:
-    """The lines at the end of a run."""
+def ending_lines(
+    simulation: Simulation,
+    outcome: Outcome,
+    spent: Mapping[str, float],
+    joules: Mapping[str, float],
+) -> list[str]:
+    """The lines at the end of a run. `joules`: its energy, by source."""
     folder = short(simulation.config.output.directory)
     moment = outcome.moment
     z = redshift_of(background_of(simulation.model), moment.time)
@@ -212,6 +218,8 @@ def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, f
         commands = ("resume", *drawing)
     if outcome.steps and outcome.seconds > 0:
         lines.append(step_cost(outcome.steps, outcome.seconds, simulation.grid.points, devices))
+    if joules:
+        lines.append(f"energy of this start: {energy.in_words(joules)}")
     return lines + summary(folder, spent, [[*typed(), name, str(folder)] for name in commands])
 
 
@@ -219,8 +227,8 @@ def step_cost(steps: int, seconds: float, points: int, devices: int) -> str:
     """The cost of a step, on a grid whose `points` are shared by the devices."""
     step = seconds / steps
     return (
-        f"{steps} steps: {1e3 * step:.3g} ms per step, {step * devices / points * 1e9:.3g} ns "
-        f"per point and step on each of {devices} device{'s' if devices > 1 else ''}"
+        f"{counted(steps, 'step')}: {1e3 * step:.3g} ms per step, {step * devices / points * 1e9:.3g} ns "
+        f"per point and step on {'each of ' if devices > 1 else ''}{counted(devices, 'device')}"
     )
 
 
@@ -287,7 +295,7 @@ def sizes_of_results(folder: Path) -> list[tuple[str, str]]:
                 # Read line by line, because the table of a long run may be large.
                 with path.open("rb") as file:
                     rows = sum(1 for _ in file) - 1
-                total = f"{rows} row{'s' * (rows != 1)}, {total}"
+                total = f"{counted(rows, 'row')}, {total}"
             results.append((name, total))
     for name in SAVES:
         if saved := committed(folder / name):

@@ -24,7 +24,7 @@ from simulator.config import RunConfig, diff_configs
 from simulator.physics.initial.initial import ForeignParticles, StoredParticles
 from simulator.physics.models import MODELS, SplitEquation
 from simulator.physics.particles import Domain, ParticleSet
-from simulator.physics.terms.term import StoredValues
+from simulator.physics.stored_values import StoredValues
 from simulator.plan.capacity import NICE
 from simulator.run.folder import (
     USUAL,
@@ -45,7 +45,7 @@ from simulator.simulation.simulation import Simulation
 from simulator.spectral import Transform
 from simulator.spectral.layout import PhysicalLayout
 from simulator.spectral.staged import NAME
-from simulator.words import size
+from simulator.words import counted, size
 
 # The largest grid whose linear term is evaluated on a login node.
 MOST_POINTS = 1 << 26
@@ -149,10 +149,10 @@ def check_memory(simulation: Simulation) -> None:
         fit = int(count * (free * state / needs - (state - bytes_)) / bytes_)
         of = f"{count} {name} are most of the {least} that a step needs"
         cures = [f"count: {fit}"] if fit > 0 else []
-    cures.append(f"{_counted(ceil(needs / free * devices))} like these")
-    have = f"on each of {_counted(devices)}, which {'has' if devices == 1 else 'have'} {size(free)} free"
+    cures.append(f"{counted(ceil(needs / free * devices), 'device')} like these")
+    have = f"on each of {counted(devices, 'device')}, which {'has' if devices == 1 else 'have'} {size(free)} free"
     raise config.error(
-        key, f"{of} {have}; what would fit: {', or '.join(cures)} (simulator plan tells more)"
+        key, f"{of} {have}; what would fit: {', or '.join(cures)} (see simulator plan)"
     )
 
 
@@ -194,10 +194,6 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
     )
 
 
-def _counted(devices: int) -> str:
-    return f"{devices} device{'s' * (devices > 1)}"
-
-
 class _InputsOnPaper(RunInputs):
     """Reads the input files of a configuration without the arrays of snapshots, for which zeros
     stand."""
@@ -209,8 +205,8 @@ class _InputsOnPaper(RunInputs):
     def snapshot(self, path: str) -> "_FieldsOnPaper":
         return _FieldsOnPaper(self.opened(path))
 
-    def array(self, stored: StoredValues) -> Any:
-        return _ArrayOnPaper(super().array(stored))
+    def array(self, path: str, dataset: str | None) -> Any:
+        return _ArrayOnPaper(super().array(path, dataset))
 
     def particles(self, path: str, name: str) -> Any:
         return _ParticlesOnPaper(super().particles(path, name))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from simulator.archive.run_state import RunState, read_state
-from simulator.cluster.queue import ENDED, WAITING, job_is_gone, job_state
+from simulator.cluster.queue import ENDED, WAITING, WORKING, job_is_gone, job_state, jobs_of
 from simulator.cluster.variables import whole_number
 from simulator.files import dataclass_from, read_json, replace_json
 
@@ -147,7 +147,8 @@ def _start_time(pid: int) -> int | None:
 
 
 LOG = "run.log"
-JOB = ".job"  # The file in which `submit` stores the id of the job.
+JOB = ".job"  # The file with the id of the job that was last submitted or has last started.
+SCRIPT = "job.sbatch"
 
 
 @dataclass(frozen=True)
@@ -222,23 +223,34 @@ class RunStatus:
 
 def look_at(folder: Path, now: datetime) -> RunStatus:
     state = read_state(folder)
-    job = _last_job(folder, state)
+    jobs = _jobs(folder, state)
+    # The job that computes the run, else the newest.
+    job = max(jobs, key=lambda each: (jobs[each] in WORKING, _number(each)), default=None)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
     writing = is_written(folder, now.timestamp())
-    return RunStatus(folder, state, job, job_state(job) if job else None, writing, began)
+    return RunStatus(folder, state, job, jobs[job] if job else None, writing, began)
 
 
-def _last_job(folder: Path, state: RunState | None) -> str | None:
-    # The job in the state file has started; a job that was submitted later may still wait.
-    return submitted_job(folder) or (state.job_id if state else None)
+def _jobs(folder: Path, state: RunState | None) -> dict[str, str | None]:
+    """The jobs of a run with their states: the one that was last submitted or has last started, and
+    those that the queue knows, because a user may have given the job script to sbatch again."""
+    script = folder / SCRIPT
+    jobs: dict[str, str | None] = {**jobs_of(script)} if script.exists() else {}
+    recorded = submitted_job(folder) or (state.job_id if state else None)
+    if recorded is not None and recorded not in jobs:
+        jobs[recorded] = job_state(recorded)
+    return jobs
+
+
+def _number(job: str) -> int:
+    return whole_number(job.partition("_")[0]) or 0
 
 
 def waiting_job(folder: Path, environ: Mapping[str, str]) -> str | None:
     """Another job of the run in `folder` that waits in Slurm's queue and will continue the run."""
-    job = _last_job(folder, read_state(folder))
-    if job is None or job in (job_of(environ), environ.get("SLURM_JOB_ID")):
-        return None
-    return job if job_state(job) in WAITING else None
+    ours = job_of(environ), environ.get("SLURM_JOB_ID")
+    jobs = _jobs(folder, read_state(folder))
+    return next((job for job in jobs if jobs[job] in WAITING and job not in ours), None)
 
 
 def remember_job(folder: Path, job: str) -> None:
@@ -253,6 +265,7 @@ def job_of(environ: Mapping[str, str]) -> str | None:
 
 
 def submitted_job(folder: Path) -> str | None:
-    """The job that was submitted for the run in `folder`; the task of an array as ARRAY_TASK."""
+    """The job that was last submitted for the run in `folder`, or has last started it; the task of
+    an array as ARRAY_TASK."""
     job = read_json(folder / JOB).get("job")
     return None if job is None else str(job)

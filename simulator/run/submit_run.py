@@ -11,20 +11,22 @@ from typing import Any
 
 from simulator.archive.run_state import CONFIG
 from simulator.cluster.jobscript import JobScript, SlurmSettings
-from simulator.cluster.queue import NodeShape, needs_sbatch, node_shape, sbatch
+from simulator.cluster.queue import NodeShape, Partition, needs_sbatch, partitions, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_settings
 from simulator.config.blocks import REMOVES
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 from simulator.files import replace_file
 from simulator.run.folder import Action, FolderContent, RunFolder
 from simulator.run.progress import program
 from simulator.run.refusals import check_linear_growth, may_run
-from simulator.run.run_status import look_at, remember_job
+from simulator.run.run_status import SCRIPT, look_at, remember_job
+from simulator.words import counted, duration
 
-SCRIPT = "job.sbatch"
 CORES_PER_GPU = 4
 _TASKS = r"(^|\s)(-n|-c|--ntasks|--cpus-per-|--gpus|--gres)"
 """Flags of sbatch that say how many tasks, cores or GPUs a job takes."""
+_ELSEWHERE = r"(^|\s)(-p|-M|--partition|--cluster)"
+"""Flags of sbatch that choose a partition or another cluster."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,12 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
         )
     content = RunFolder(folder).content()
     fresh = content in (FolderContent.ABSENT, FolderContent.EMPTY, FolderContent.PREPARED)
-    resources, prologue = wishes(config.slurm, site)
+    with config.blaming("slurm"):
+        resources, prologue, node = wishes(config.slurm, site)
     shape = " x ".join(map(str, config.grid.shape))
     nodes = resources.nodes or 1
-    again = "submit it again with sbatch, it continues where the run is"
-    where = f"on {nodes} node{'s' if nodes > 1 else ''}"
+    again = "submit it again with sbatch to continue the run"
+    where = f"on {counted(nodes, 'node')}"
     why = f"; {again}" if fresh else " to continue the run that is in this folder"
     about = [
         f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, {where}.",
@@ -84,7 +87,6 @@ def prepare_job(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     script = JobScript(
         config.name, folder, program(), resources, arguments=arguments, site=prologue, about=about
     ).text()
-    node = node_shape(resources.partition)
     known = node is not None and not node.gpus and not re.search(_TASKS, resources.sbatch or "")
     share = used_cores(resources, node) if node and known else ""
     return PreparedJob(folder, script, () if fresh else decision.lines, share, fresh)
@@ -107,26 +109,56 @@ def submit_job(config: RunConfig, job: PreparedJob) -> str:
     return number
 
 
-def wishes(settings: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
-    """The resources of a job, and the shell lines of its prologue. `settings`, from configuration and
-    command line, overrides the settings of the site; each GPU gets one task and four cores by
-    default. Without GPUs, a number of nodes alone means whole nodes: a task for each socket, with
-    all its cores."""
+def wishes(
+    settings: SlurmSettings, site: SlurmSettings
+) -> tuple[SlurmSettings, str, NodeShape | None]:
+    """The resources of a job, the shell lines of its prologue, and the smallest node of its
+    partition, if Slurm knows it. `settings`, from configuration and command line, overrides the
+    settings of the site; each GPU gets one task and four cores by default. Without GPUs, a number
+    of nodes alone means whole nodes: a task for each socket, with all its cores. Raises UserError
+    `KEY: MESSAGE` for resources that the cluster does not have."""
     merged = site.model_dump(exclude_none=True) | settings.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
+    partition = _partition(SlurmSettings(**merged))
+    node = None if partition is None else partition.node
     if gpus := merged.get("gpus_per_node"):
         tasks = merged.setdefault("tasks_per_node", gpus)
         if not re.search(r"(^|\s)(-c|--cpus-per-|--exclusive)", merged.get("sbatch", "")):
             # Slurm's default is one core for a process, which compiles, writes files and drives the
             # network too
             merged.setdefault("cpus_per_task", CORES_PER_GPU * max(1, gpus // tasks))
-    elif "nodes" in merged and not _divides_nodes(merged):
-        node = node_shape(merged.get("partition"))
-        if node is not None and not node.gpus:
-            sockets = max(1, min(node.sockets, node.cores))
-            merged |= {"tasks_per_node": sockets, "cpus_per_task": node.cores // sockets}
-    return SlurmSettings(**merged), prologue
+    elif "nodes" in merged and not _divides_nodes(merged) and node is not None and not node.gpus:
+        sockets = max(1, min(node.sockets, node.cores))
+        merged |= {"tasks_per_node": sockets, "cpus_per_task": node.cores // sockets}
+    return SlurmSettings(**merged), prologue, node
+
+
+def _partition(resources: SlurmSettings) -> Partition | None:
+    """The partition of a job, or of several the one with the smallest node; None if Slurm does not
+    know it. Raises UserError for resources that no partition of the job has."""
+    if re.search(_ELSEWHERE, resources.sbatch or "") or not (known := partitions()):
+        return None
+    names = (resources.partition or "").split(",") if resources.partition else []
+    if unknown := [name for name in names if name not in known]:
+        meant = did_you_mean(unknown[0], known)
+        raise UserError(
+            f"partition: this cluster has no {unknown[0]!r}{meant} known: {', '.join(known)}"
+        )
+    names = names or [name for name, part in known.items() if part.is_default]
+    chosen = [known[name] for name in names]
+    if not chosen:
+        return None
+    where = f"partition {' or '.join(names)}"
+    if (resources.nodes or 1) > (most := max(part.nodes for part in chosen)):
+        raise UserError(
+            f"nodes: {resources.nodes} is too many: {where} has {counted(most, 'node')}"
+        )
+    limits = [part.limit for part in chosen if part.limit is not None]
+    bounded = len(limits) == len(chosen) and resources.qos is None  # a QOS may allow more
+    if bounded and (resources.limit or 0) > max(limits):
+        raise UserError(f"time: {where} has a time limit of {duration(max(limits))}; ask for less")
+    return min(chosen, key=lambda part: part.node)
 
 
 def _divides_nodes(resources: Mapping[str, Any]) -> bool:
@@ -141,10 +173,9 @@ def used_cores(resources: SlurmSettings, node: NodeShape) -> str:
     nodes = resources.nodes or 1
     each = resources.cpus_per_task or 1
     tasks = nodes * (resources.tasks_per_node or 1)
-    cores = f"{each} core{'s' if each > 1 else ''}"
-    processes = "a process" if tasks == 1 else f"{tasks} processes"
-    where = "the node's" if nodes == 1 else f"the {nodes} nodes'"
-    return f"{processes} of {cores}: {tasks * each} of {where} {nodes * node.cores} cores"
+    used = f"{tasks * each} of {counted(nodes * node.cores, 'core')} on {counted(nodes, 'node')}"
+    processes = f"{counted(tasks, 'process')} with {counted(each, 'core')}"
+    return f"the job uses {used} ({processes}{' each' if tasks > 1 else ''})"
 
 
 def _changes(folder: Path, config: RunConfig) -> list[str]:

@@ -13,6 +13,7 @@ from simulator.errors import UserError, in_a_line
 from simulator.files import UNRECORDED, Journal, checksum, read_json, replace_file, replace_json
 from simulator.physics.user_function import Generators
 from simulator.simulation.user_modules import neighbours, user_module
+from simulator.words import counted
 
 INDEX = "inputs.json"
 _MOST_BYTES = 1 << 28
@@ -147,7 +148,7 @@ class Inputs:
         of large files a sample."""
         files = {path: f"checksum {_sum(content)[:8]}" for path, content in self._read.items()}
         files |= {str(path): _sampled(path, *_version(path)) for path in self._digested}
-        files |= {path: f"{len(names)} snapshots" for path, names in self._series.items()}
+        files |= {path: counted(len(names), "snapshot") for path, names in self._series.items()}
         seed = "random numbers need a seed, as in numpy.random.default_rng(1)"
         computed = {f"{name} ({seed})": f"checksum {s[:8]}" for name, s in self.traces.items()}
         return files | computed
@@ -177,7 +178,9 @@ class Inputs:
             if names[: len(before)] != before:
                 changed.append(f"{path}: has other snapshots than when this run began; {_CURES}")
             elif len(names) > len(before):
-                lines.append(f"{path}: has {len(names)} snapshots now, and had {len(before)}")
+                lines.append(
+                    f"{path}: has {counted(len(names), 'snapshot')} now, and had {len(before)}"
+                )
         if changed:
             raise UserError(*changed)
         return lines

@@ -20,6 +20,7 @@ from simulator.spectral.candidates import (
 )
 from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
+from simulator.words import counted
 
 BACKENDS: dict[str, Backend] = {b.name: b for b in (staged.Staged(), jaxdecomp.Jaxdecomp())}
 """The first one is the default."""
@@ -126,7 +127,7 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
     else:
         cures += [f"fft.backend: {b} ({d})" for b, d in others.items()]
     shape = " x ".join(map(str, modes.grid.shape))
-    devices = f"{count} device{'s' * (count > 1)}"
+    devices = counted(count, "device")
     reasons = [b.needs(modes) for b in _chosen(backend)]
     return (
         f"devices.count: {devices} cannot share a {shape} grid in "

@@ -15,7 +15,7 @@ from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import JobScript, SlurmSettings
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import load_config
-from simulator.errors import UserError
+from simulator.errors import UserError, prefixed
 from simulator.files import replace_file
 from simulator.run.command import allocated, run_config
 from simulator.run.folder import FolderContent, RunFolder
@@ -37,7 +37,7 @@ from simulator.study.study_status import (
 )
 from simulator.study.sweep import Sweep
 from simulator.study.sweep_progress import next_commands
-from simulator.words import duration, short
+from simulator.words import counted, duration, short
 
 MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 UNFINISHED = (*MISSING, MemberState.FAILED)
@@ -76,7 +76,7 @@ def run_sweep(
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(
-            f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}"
+            f"{sweep.name}: {len(runs)} of {counted(len(sweep.runs), 'run')}, in {short(sweep.folder)}{common}"
         )
         work = [Group((run,)) for run in runs]
         if batch:
@@ -189,7 +189,8 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     settings = sweep.runs[0].config.slurm.model_dump(exclude_none=True)
     settings |= sweep.settings.slurm.model_dump(exclude_none=True, exclude={"throttle"})
     throttle = sweep.settings.slurm.throttle
-    resources, prologue = wishes(SlurmSettings(**settings), site_settings())
+    with prefixed("slurm"):
+        resources, prologue, _ = wishes(SlurmSettings(**settings), site_settings())
     index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
     tasks = ranges([run.index - offset for run in runs])
@@ -199,7 +200,7 @@ def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
         'run=$("${simulator[@]}" status "$1" --folder-of "$3") || exit',
     ]
     about = [
-        f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
+        f"{sweep.name}: {counted(len(runs), 'run')} of a sweep, one in each task of this array.",
         "Written by `simulator sweep submit`; a task that starts again continues its run.",
     ]
     return JobScript(

@@ -236,7 +236,7 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         gpus = [str(i) for i in range(present_gpus())] if visible is None else list(visible)
     if gpus and jobs > len(gpus):
         raise UserError(
-            f"--jobs: {jobs} runs at once need a GPU each; use --jobs {len(gpus)}, as there are GPUs"
+            f"--jobs: {jobs} runs at a time need a GPU each, and there are {len(gpus)}; use --jobs {len(gpus)}"
         )
     variables = [
         {"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {}

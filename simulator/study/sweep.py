@@ -45,7 +45,7 @@ from simulator.study.runs import Identities, SweepRun
 from simulator.study.settings import SweepSettings, study_settings
 from simulator.study.study_status import MemberState, status_counts, statuses_of
 from simulator.study.sweep_array import SweepArray
-from simulator.words import Shown, brief, each_leaf, short, version_of
+from simulator.words import Shown, brief, counted, each_leaf, short, version_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,7 +148,7 @@ class Sweep(PlannedSweep, Shown):
         ]:
             first = ", ".join([*waiting[:5], *["..."] * (len(waiting) > 5)])
             raise UserError(
-                f"{self.file}: {len(waiting)} runs are not done ({first}); choose others by runs=[...]"
+                f"{self.file}: {counted(len(waiting), 'run')} not done ({first}); choose others by runs=[...]"
             )
         return SweepArray(field, chosen)
 

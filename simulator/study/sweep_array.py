@@ -48,7 +48,7 @@ class SweepArray(LazyArray):
                 f"run {r.index} has {n} of {brief(s)} in {t}" for (n, s, t), r in forms.items()
             )
             raise UserError(
-                f"the snapshots of {name} are no array: {said or 'no run'}; choose runs that are alike"
+                f"the snapshots of {name} do not form one array: {said or 'no run'}; choose others"
             )
         ((number, shape, self.dtype),) = forms
         self.shape = (len(self.runs), number, *shape)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.study.planned import PlannedSweep
 from simulator.study.study_status import MemberState, status_counts
 from simulator.study.table import RESOLUTIONS, SCALARS, as_text, convergence
-from simulator.words import brief, short, size
+from simulator.words import brief, counted, short, size
 
 if TYPE_CHECKING:
     from simulator.study.sweep import Sweep
@@ -25,16 +25,14 @@ def plan_lines(sweep: "Sweep") -> list[str]:
         }
         table.append({"index": run.index, **values, "folder": run.hash, **cost})
     known = [estimate.cost for estimate in estimates if estimate.cost is not None]
-    some = f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
+    some = f" of {counted(len(known), 'run')} with fixed dt" if len(known) < len(estimates) else ""
     cost = (
         f"cost {sum(known):.3g} points x steps{some}"
         if known
         else "cost unknown (dt follows from the CFL number)"
     )
     largest = f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much)"
-    total = (
-        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has {largest}, {cost}"
-    )
+    total = f"{counted(len(sweep.runs), 'run')} in {short(sweep.folder)}, the largest state has {largest}, {cost}"
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
         lines.append(

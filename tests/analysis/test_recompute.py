@@ -11,7 +11,7 @@ from run_support import drawn, simulate, write_case
 from tiers import slow
 
 from simulator import open_run
-from simulator.analysis.recompute import analyze_snapshots
+from simulator.analysis.recompute import _possible, analyze_snapshots
 from simulator.archive.series_file import SeriesReader
 from simulator.cli import main
 from simulator.measure import OUTPUTS
@@ -117,6 +117,18 @@ def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(
     shutil.rmtree(tmp_path / "run/snapshots")
     assert main(["analyze", str(tmp_path / "run")]) == 2
     assert "has no snapshot to measure" in capsys.readouterr().err
+
+
+def test_all_leaves_out_what_this_run_cannot_give(finished):
+    kinds = ["spectral_maps", "probes", "python", "trajectories"]
+    added = [f"output.{kind}={{every_steps: 1}}" for kind in kinds]
+    possible, left_out = _possible(finished, (), added)
+    assert possible == added[:1]
+    assert [line.split()[2] for line in left_out] == [
+        "output.probes:",
+        "output.python.path:",
+        "output.trajectories:",
+    ]
 
 
 def test_an_analysis_that_does_not_end_leaves_the_earlier_one(finished, tmp_path):

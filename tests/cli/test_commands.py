@@ -35,7 +35,7 @@ def test_a_good_run(run, capsys):
     assert lines[-1] == "4 snapshots and checkpoints, 16 files: all good"
     assert f"{run}/snapshots/00000001/shards/p00000.h5: ok" in lines
     assert main(["verify", "--quiet", str(run / "snapshots" / "00000001.h5")]) == 0
-    assert capsys.readouterr().out == "1 snapshots and checkpoints, 4 files: all good\n"
+    assert capsys.readouterr().out == "1 snapshot or checkpoint, 4 files: all good\n"
     (run / "snapshots" / ".tmp-00000003-ab").mkdir()
     assert main(["verify", str(run)]) == 0
     assert ".tmp-00000003-ab: being written, or left by a killed run" in capsys.readouterr().out

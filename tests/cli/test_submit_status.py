@@ -118,32 +118,34 @@ def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cor
     assert found == ([] if cores is None else [cores])
 
 
+SINFO = """\
+echo 'test*|2|1:00:00|128|2|(null)'
+echo 'test*|1|1:00:00|64|2|(null)'
+echo 'small|1|infinite|8+|1|(null)'
+echo 'fast|2|1-00:00:00|64|2|gpu:a100:4(S:0-1)'
+"""
+
+
 @pytest.mark.parametrize(
     ("arguments", "flags", "share"),
     [
-        ("--nodes 2", "2 32", "4 processes of 32 cores: 128 of the 2 nodes' 128 cores"),
-        ("--nodes 1 --partition small", "1 8", "a process of 8 cores: 8 of the node's 8 cores"),
-        ("", "", "a process of 1 core: 1 of the node's 64 cores"),
-        ("--nodes 2 --tasks-per-node 1", "1", "2 processes of 1 core: 2 of the 2 nodes' 128 cores"),
+        ("--nodes 2", "2 32", "128 of 128 cores on 2 nodes (4 processes with 32 cores each)"),
+        ("--nodes 1 --partition small", "1 8", "8 of 8 cores on 1 node (1 process with 8 cores)"),
+        ("", "", "1 of 64 cores on 1 node (1 process with 1 core)"),
+        (
+            "--nodes 2 --tasks-per-node 1",
+            "1",
+            "2 of 128 cores on 2 nodes (2 processes with 1 core each)",
+        ),
         ("--nodes 2 --sbatch=-n4", "", ""),
         ("--nodes 2 --partition fast", "", ""),
         ("--nodes 2 --gpus-per-node 4 --partition fast", "4 4", ""),
-        ("--nodes 2 --partition unknown", "", ""),
+        ("--nodes 2 --sbatch=-popen", "", ""),
     ],
 )
 def test_nodes_of_processors_are_taken_whole(tmp_path, capsys, arguments, flags, share):
     """A process for each socket of the smallest node, with all its cores."""
-    answers = {
-        "small": "small|8+|1|(null)",
-        "fast": "fast|64|2|gpu:a100:4(S:0-1)",
-        "unknown": "",
-        "": "test*|128|2|(null)\ntest*|64|2|(null)\nsmall|8+|1|(null)",
-    }
-    cases = "".join(
-        f"*--partition={name}*) printf '{answer}\n';;" for name, answer in answers.items() if name
-    )
-    default = answers[""].replace("\n", "\\n")
-    tool(tmp_path / "nothing", "sinfo", f"case \"$*\" in {cases} *) printf '{default}\\n';; esac")
+    tool(tmp_path / "nothing", "sinfo", SINFO)
     assert command("submit", "case.yaml", "--dry-run", *arguments.split()) == 0
     shown = capsys.readouterr()
     numbers = [
@@ -152,7 +154,7 @@ def test_nodes_of_processors_are_taken_whole(tmp_path, capsys, arguments, flags,
         if line.startswith(("#SBATCH --ntasks-per-node", "#SBATCH --cpus-per-task"))
     ]
     assert numbers == flags.split()
-    assert shown.err.startswith(share) and bool(shown.err) == bool(share)
+    assert shown.err == (f"the job uses {share}\n" if share else "")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,32 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, me
     with pytest.raises(UserError, match=message):
         command("submit", "case.yaml", *arguments)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--nodes 99", "nodes: 99 is too many: partition test has 3 nodes"),
+        ("--nodes 2 --partition small", "nodes: 2 is too many: partition small has 1 node"),
+        ("--time 90", "time: partition test has a time limit of 1 h 00 min; ask for less"),
+        ("--time 99:99", "time: a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, "
+         "not '99:99'"),
+        ("--partition smal", "partition: this cluster has no 'smal', did you mean small? known: "
+         "test, small, fast"),
+        ("--nodes 3 --time 60", None),
+        ("--nodes 3 --partition small,test --time 9-0", None),
+        ("--time 90 --qos long", None),
+        ("--nodes 99 --sbatch=--clusters=other", None),
+    ],
+)  # fmt: skip
+def test_the_cluster_must_have_what_a_job_asks_for(tmp_path, capsys, arguments, message):
+    tool(tmp_path / "nothing", "sinfo", SINFO)
+    if message is None:
+        assert dry(capsys, *arguments.split()).startswith("#!/bin/bash")
+        return
+    with pytest.raises(UserError) as refused:
+        dry(capsys, *arguments.split())
+    assert str(refused.value) == f"command line: slurm.{message}"
 
 
 def test_a_mistake_in_the_users_file_names_its_line(site):
@@ -263,6 +291,25 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
     tool(tmp_path / "nothing", "squeue", "exit 1")  # it forgets a job after some minutes
     os.utime(run / "lock", (NOW.timestamp() - 100,) * 2)
     assert look_at(run, NOW).word == "ended before its first step"
+
+
+def test_the_job_of_a_script_that_was_given_to_sbatch_again(run, tmp_path):
+    """A job that computes the run comes before one that waits, and that before older ones."""
+    remember_job(run, "17")
+    (run / "job.sbatch").touch()
+    script = run / "job.sbatch"
+    for others, word in (
+        ("18|PENDING", ("18 PENDING", "pending")),
+        ("9|COMPLETED", ("17 PENDING", "pending")),
+        ("18|PENDING 17|RUNNING", ("17 RUNNING", "running")),
+        ("18|CANCELLED", ("18", "cancelled before its first step")),
+    ):
+        rows = "".join(f"echo '{job}|{script}';" for job in others.split())
+        answer = (
+            f'case "$*" in *--job=17*) echo PENDING;; *) {rows} echo "99|PENDING|/other";; esac'
+        )
+        tool(tmp_path / "nothing", "squeue", answer)
+        assert look_at(run, NOW).cells(NOW)[1:3] == word
 
 
 def test_a_row_of_the_table_and_the_end_expected_at_the_last_speed(run):

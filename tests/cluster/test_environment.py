@@ -331,7 +331,7 @@ def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
             {},
             {"gpus_seen": ("0", "1", "2", "3")},
             True,
-            "4 GPUs are visible, but Slurm gave 2",
+            "the task sees 4 GPUs, but Slurm gave 2",
             "--gpus-per-task",
         ),
         ({"SLURM_CPUS_PER_TASK": "8"}, {}, True, "may use 2 cores", "srun its own --cpus-per-task"),
@@ -342,7 +342,7 @@ def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
             "both set",
             "unset",
         ),
-        ({}, {"cores": 1}, True, "one core for a process with GPUs", "--cpus-per-task"),
+        ({}, {"cores": 1}, True, "a process with GPUs has one core", "--cpus-per-task"),
         ({}, {"host": "no-such-host.invalid"}, True, "has no address", "/etc/hosts"),
     ],
 )

@@ -167,7 +167,7 @@ def test_a_late_process_is_named_with_its_host_while_the_others_wait():
     assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(
         " left: 3 (n2)"
     )
-    assert room.said[-1] == "all 4 processes are here after 2 s"
+    assert room.said[-1] == "all 4 processes have joined after 2 s"
 
 
 def test_a_process_that_never_comes_ends_the_wait_of_all_with_one_line():
@@ -175,7 +175,7 @@ def test_a_process_that_never_comes_ends_the_wait_of_all_with_one_line():
     guest = Guest(room, process(2))
     guest.join()
     room.ends()
-    told = "2 of 4 processes did not come within 1 s (run.rendezvous): 1 (n1), 3 (n2)"
+    told = "2 of 4 processes did not join within 1 s (run.rendezvous): 1 (n1), 3 (n2)"
     assert room.error is not None and (str(room.error), room.error.speaks) == (told, True)
     assert isinstance(guest.found, meeting.NotAllCame)
     assert (str(guest.found), guest.found.speaks) == (told, False)
@@ -206,7 +206,7 @@ def test_without_process_0_one_of_each_node_says_so_and_who_does_not_answer_is_n
         with pytest.raises(meeting.NotAllCame, match="published no address") as failure:
             meeting.attend(lambda: None, Attendee(process(i), 0.2, lambda line: None))
         assert failure.value.speaks is speaks
-        told = "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
+        told = "process 0 of 4 (localhost) did not join within 0 s (run.rendezvous): "
         assert str(failure.value).startswith(told)
     place = Place(f"127.0.0.1:{free_port()}", OURS)
     with pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"):
@@ -357,7 +357,7 @@ def test_a_process_with_another_transport_is_refused():
     """It would wait for ever in the first exchange."""
     room = Room(seconds=20)
     answer = json.loads(room.send(json.dumps(HELLO | {"transport": "mpi"}).encode() + b"\n"))
-    assert "process 0 sends by gloo, this one (n2, pid 1) by mpi" in answer["refused"]
+    assert "process 0 uses gloo, this one (n2, pid 1) mpi" in answer["refused"]
     all_come(room)
 
 
@@ -374,7 +374,7 @@ def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused(
     guest = Guest(room, process(1))
     time.sleep(0.3)
     with pytest.raises(
-        UserError, match=r"process 1 is here already \(.*, pid \d+\).* its own --process-id"
+        UserError, match=r"process 1 has already joined \(.*, pid \d+\).* its own --process-id"
     ):
         room.attend(process(1))
     with pytest.raises(UserError, match="process 2 of 8 joined a run of 4 processes"):

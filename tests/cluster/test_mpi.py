@@ -256,7 +256,7 @@ def test_a_frozen_rank_ends_the_run_by_the_heartbeat(running):
     _, process, folder = running
     os.kill(_ranks(folder / "run")[1], signal.SIGSTOP)
     assert process.wait(timeout=90 + 60) != 0
-    assert "process 1 gave no sign for 45 s" in (folder / "said").read_text(errors="replace")
+    assert "process 1 has not responded for 45 s" in (folder / "said").read_text(errors="replace")
     wait_until(lambda: not _ranks(folder / "run"), 30)
 
 

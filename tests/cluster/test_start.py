@@ -363,7 +363,7 @@ def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(laun
     *waiting, last = capfd.readouterr().err.splitlines()
     here = socket.gethostname()
     assert (
-        last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
+        last == f"simulator: 1 of 2 processes did not join within 2 s (run.rendezvous): 1 ({here})"
     )
     assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
     assert all(f"left: 1 ({here})" in line for line in waiting)

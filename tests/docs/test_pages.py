@@ -180,7 +180,7 @@ def test_pages_are_found_by_their_last_part_and_read_me_is_short():
     assert page_named("guide/restart.md") == "guide/restart"
     with pytest.raises(UserError, match="did you mean restart"):
         page_named("restat")
-    with pytest.raises(UserError, match="several names: guide/planning, internals/planning"):
+    with pytest.raises(UserError, match="several pages: guide/planning, internals/planning"):
         page_named("planning")
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 

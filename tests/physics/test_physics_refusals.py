@@ -340,7 +340,7 @@ REFUSED = [
         "output={cospectra: {every: 1}}",
         "a magnetic field, gas or waves, which navier_stokes does not have",
     ),
-    (FLOW, "output={probes: {every: 1}}", "no place to probe"),
+    (FLOW, "output={probes: {every: 1}}", "no points to probe are given; set points or lines"),
     (
         FLOW,
         "output={probes: {every: 1, points: [[1, 2]]}}",

@@ -104,7 +104,7 @@ def test_a_live_lock_is_refused_and_its_holder_named(tmp_path):
         assert process.returncode == 2
         assert f"pid {os.getpid()}, job 77" in answer
         assert answer.endswith(
-            "its loop has not moved yet); wait for it, or end it with: scancel 77"
+            "its loop has not reported yet); wait for it, or end it with: scancel 77"
         )
         with pytest.raises(UserError, match="is writing this run"):
             RunLock.acquire(tmp_path, {})
@@ -118,12 +118,12 @@ def test_the_refusal_names_the_cure_that_works(tmp_path):
         now = time.time()
         state.touch()
         with pytest.raises(
-            UserError, match=rf"loop last moved \d s ago\); .* with: touch {tmp_path}/stop$"
+            UserError, match=rf"loop last reported \d s ago\); .* with: touch {tmp_path}/stop$"
         ):
             RunLock.acquire(tmp_path, {})
         os.utime(state, (now - 300, now - 300))
         with pytest.raises(
-            UserError, match=rf"moved 30\d s ago\); .* with: kill {os.getpid()} \(on "
+            UserError, match=rf"reported 30\d s ago\); .* with: kill {os.getpid()} \(on "
         ):
             RunLock.acquire(tmp_path, {})
 

@@ -1,7 +1,11 @@
 """Progress, the log and the summary, on a terminal and off it."""
 
 import io
+import os
+import pty
+import subprocess
 import sys
+import tempfile
 from datetime import datetime
 from types import SimpleNamespace
 
@@ -11,7 +15,7 @@ from rich.console import Console
 from simulator.run.events import Moment
 from simulator.run.log import RunLog
 from simulator.run.progress import Progress, step_cost, summary
-from simulator.words import duration
+from simulator.words import duration, say
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5)
 
@@ -36,6 +40,34 @@ def test_off_a_terminal_a_line_every_half_minute_with_all_that_matters():
     assert lines[1] == " 60 %  step 600  t = 6 of 10  dt = 1.00e-02  10 steps/s  40 s left"
     assert progress.steps_per_second == pytest.approx(10.0)
     assert progress.seconds_left == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(("stderr", "bar"), [("terminal", True), ("pipe", False)])
+def test_a_bar_needs_a_terminal_for_both_streams_and_is_drawn_by_one_process(stderr, bar):
+    """mpirun gives each process a pseudo-terminal as stdout, whatever its own stdout is, and a pipe
+    as stderr."""
+    ours, theirs = pty.openpty()
+    code = (
+        "from simulator.run.log import RunLog\nfrom simulator.run.progress import Progress\n"
+        "bars = [Progress(RunLog(quiet=q), 0.0, 1.0)._bar is not None for q in (False, True)]\n"
+        "open('/dev/fd/0', 'w').write(f'{bars}')"
+    )
+    with tempfile.TemporaryFile("w+") as answer:
+        other = theirs if stderr == "terminal" else subprocess.DEVNULL
+        subprocess.run([sys.executable, "-c", code], stdin=answer, stdout=theirs, stderr=other)
+        answer.seek(0)
+        assert answer.read() == f"[{bar}, False]"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_line_on_stderr_is_one_write(monkeypatch):
+    """Two would let a line of another process in between."""
+    written = []
+    stream = SimpleNamespace(write=written.append, flush=lambda: None)
+    monkeypatch.setattr(sys, "stderr", stream)
+    say("two\nlines")
+    assert written == ["two\nlines\n"]
 
 
 def test_in_a_notebook_one_display_that_is_replaced(monkeypatch):

@@ -252,7 +252,7 @@ def test_a_suspended_process_is_named_in_one_line(place: Path, tmp_path: Path, v
     finally:
         for process in started:
             process.kill()
-    line = rf"simulator: process {1 - victim} of 2 \(.*, pid \d+\) ends: process {victim} gave no sign for 12 s"
+    line = rf"simulator: process {1 - victim} of 2 \(.*, pid \d+\) ends: process {victim} has not responded for 12 s"
     assert code == 1 and re.match(line, said.splitlines()[-1]), said
     assert "***" not in said and "SIGABRT" not in said
     log = (run / "logs" / f"p{1 - victim:05d}.log").read_text()

@@ -143,7 +143,7 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
         (
             "-n1 --gpus-per-task=1",
             {},
-            "1 GPUs are given, but this JAX runs on the CPU only",
+            "the task has 1 GPU, but this JAX runs on the CPU only",
             "./scripts/run --setup",
         ),
         ("-n1", {"SLURM_CPUS_PER_TASK": "64"}, "may use", "srun its own --cpus-per-task"),

@@ -157,6 +157,6 @@ def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, tmp_path
     ]
     assert 1 <= len(said) <= 2, "process 1, and at most the first one of the other node"
     assert re.match(
-        rf"simulator: process 0 of 4 \({re.escape(nodes[0])}\) did not come within 12 s", said[0]
+        rf"simulator: process 0 of 4 \({re.escape(nodes[0])}\) did not join within 12 s", said[0]
     )
     assert "published no address" in said[0]

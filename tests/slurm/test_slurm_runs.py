@@ -295,6 +295,11 @@ def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_tha
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert slurm.job(job.id)["JobState"] == "CANCELLED"
 
+    third = slurm.sbatch(["--begin=now+600"], job.folder / "job.sbatch", cwd=job.folder)
+    status = slurm.run(*SIMULATOR, "status", str(job.folder), timeout=PATIENCE)
+    assert f" {third} PENDING " in status.stdout
+    job.slurm.run("scancel", third)
+
 
 def test_failures_and_mistakes_tell_slurm_and_the_log(submit):
     """A time step that is far too large, then a configuration that somebody broke after
@@ -348,7 +353,7 @@ def test_a_frozen_process_ends_the_job_and_the_next_start_continues(submit):
     os.kill(pid, signal.SIGSTOP)
     ended = job.slurm.wait(job.id, 110)  # the heartbeat's 45 s, detection, and KillWait, 5 s
     assert ended["JobState"] in ("FAILED", "NODE_FAIL") and ended["ExitCode"] != "0:0", job.log
-    assert "process 1 gave no sign for 45 s" in job.log, job.log
+    assert "process 1 has not responded for 45 s" in job.log, job.log
     assert not job.processes()
     last = job.checkpoints[-1]
 

@@ -108,7 +108,7 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
     study.trouble.unlink()
     again = study.submit("--failed")
     dataset = sys.executable, "-m", "simulator", "dataset", "study.yaml"
-    assert "1 runs are queued or running elsewhere" in slurm.run(*dataset, cwd=tmp_path).stdout
+    assert "1 run queued or running elsewhere" in slurm.run(*dataset, cwd=tmp_path).stdout
     study.wait(again)
     assert [row["state"] for row in study.table()] == ["done"] * 8
     written = slurm.run(*dataset, cwd=tmp_path)

@@ -48,7 +48,7 @@ from simulator.run.signals import SignalFlags
 from simulator.simulation.abstract_run import paper_simulation
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import is_compared
-from simulator.words import short
+from simulator.words import counted, short
 
 RECORD = "assimilation.json"
 RESULT = "result.npz"
@@ -198,7 +198,7 @@ class Assimilating:
         numbers = dict(open_snapshot(Path(chosen)).attributes["assimilation"])
         self.rows = numbers.pop("rows")
         self._began -= self.rows[-1]["seconds"] if self.rows else 0
-        self.log.say(f"continuing after {len(self.rows)} rows of {HISTORY}")
+        self.log.say(f"continuing after {counted(len(self.rows), 'row')} of {HISTORY}")
         return load_state(Path(chosen), like, simulation.model), numbers
 
     def wrote(self, row: Row, search: Search[At], at: At) -> bool:

@@ -18,9 +18,9 @@ from simulator.errors import UserError
     group="study",
 )
 def assimilate_command(args: argparse.Namespace) -> int:
-    """Find the start whose run fits observations best, given a prior (4D-Var), or the flow at the last observation by
-    an ensemble Kalman filter (method: ensemble). Writes the flow as a snapshot, a configuration that begins with it,
-    and report.html. After Ctrl-C or a crash the same command continues.
+    """Find the initial condition that fits observations best, given a prior (4D-Var), or the flow at the last
+    observation by an ensemble Kalman filter (method: ensemble). Writes the flow as a snapshot, a configuration
+    that begins with it, and report.html. After Ctrl-C or a crash the same command continues.
 
     example: simulator assimilate recover.yaml devices.count=2"""
     try:

@@ -26,7 +26,7 @@ from simulator.words import aligned_lines
     group="look",
 )
 def halos_command(args: argparse.Namespace) -> int:
-    """Find the halos of particles, by friends of friends, and the cores of wave dark matter in every snapshot of a
+    """Find the halos of particles (friends-of-friends) and the cores of wave dark matter in every snapshot of a
     run, and write a catalogue of each into RUN/halos. `simulator plot RUN --what halos` draws their mass functions.
     Python files that the configuration names are executed, with your permissions.
 
@@ -50,5 +50,5 @@ def halos_command(args: argparse.Namespace) -> int:
             print(f"{path}  {catalogue.summary()}", flush=True)
         for path, catalogue in last.values():
             lines = aligned_lines(catalogue.rows(), range(20))
-            print("\n".join(["", f"the first of {path.name}:", *lines]))
+            print("\n".join(["", f"{path.name}, first rows:", *lines]))
     return 0

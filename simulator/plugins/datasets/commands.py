@@ -3,6 +3,7 @@
 import argparse
 
 from simulator.cli.parser import arg, command
+from simulator.words import counted
 
 _JOBS = arg(
     "--jobs",
@@ -39,7 +40,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     ]
     if elsewhere:
         print(
-            f"{len(elsewhere)} runs are queued or running elsewhere; the same command goes on after them"
+            f"{counted(len(elsewhere), 'run')} queued or running elsewhere; repeat the command when they have ended"
         )
         return 3
     jobs = usual_jobs(sweep.runs) if args.jobs is None else args.jobs
@@ -58,9 +59,11 @@ def dataset_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "draw error against cost of the solver on this and coarser grids, the baseline of a learned one",
+    "compare a learned solver with this one: error against cost on coarser grids",
     arg("file DATASET", "the file of a study that has been run, as for dataset"),
-    arg("--runs N", "number of runs of test that are computed again", type=int, default=2),
+    arg(
+        "--runs N", "number of runs of the test split that are computed again", type=int, default=2
+    ),
     arg(
         "--point NAME=ERROR,SECONDS",
         "a learned solver: its error (VRMSE) and the seconds of a trajectory; may be repeated",
@@ -69,9 +72,9 @@ def dataset_command(args: argparse.Namespace) -> int:
     group="study",
 )
 def baseline_command(args: argparse.Namespace) -> int:
-    """Compute runs of test again on their own grid, with half the points along each axis, a quarter, ... with every
-    integrator and several CFL numbers, and show error against time: what a learned solver has to beat at equal error
-    and at equal time. Writes baseline.csv and baseline.png into the sweep's folder baseline/. After Ctrl-C the same
+    """Compute runs of the test split again on their own grid, with half the points along each axis, a quarter, ...
+    with every integrator and several CFL numbers, and show error against time, the baseline that a learned solver
+    has to beat. Writes baseline.csv and baseline.png into the sweep's folder baseline/. After Ctrl-C the same
     command continues; a finished one only adds points.
 
     example: simulator baseline configs/sweep_dataset_2d.yaml --point unet=0.05,0.02"""

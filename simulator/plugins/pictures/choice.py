@@ -57,8 +57,13 @@ class Selection:
         there = ", ".join(sorted({*fields, *columns}))
         raise UserError(
             f"--field: no picture of {', '.join(unknown)}; there are: {there}. "
-            f"simulator analyze RUN --what slices output.slices.fields=[{unknown[0]}] measures others"
+            "simulator analyze RUN --what slices output.slices.fields=[NAME] measures other scalar fields"
         )
+
+    @property
+    def draws_diagnostics(self) -> bool:
+        """Whether diagnostics can be drawn so: not as means, nor multiplied by a power of k."""
+        return not self.average and self.compensate is None
 
     @property
     def names_diagnostics(self) -> bool:

@@ -10,6 +10,7 @@ from time import sleep
 
 from simulator.cli.parser import arg, command, overrides, progress_bar
 from simulator.errors import UserError
+from simulator.words import counted
 
 _FORMATS = ("png", "pdf", "svg")
 _EVERY = 30  # Seconds between two versions of a page with --watch.
@@ -57,11 +58,19 @@ def _formats(text: str) -> tuple[str, ...]:
     arg("--time FROM:TO", "only rows between these times", type=_times),
     arg("--compensate P", "multiply spectra by k^P, e.g. 5/3", type=_number),
     arg(
-        "--shift T,...", "of several runs: add these to the times of each", type=_shifts, default=()
+        "--shift T,...",
+        "add these times to those of the runs, one for each run",
+        type=_shifts,
+        default=(),
     ),
     arg("--average", "draw means over time, with their standard errors", action="store_true"),
     arg("--format png,pdf,svg", "default png", type=_formats, default=("png",)),
-    arg("--style", "paper: for print", choices=("screen", "paper"), default="screen"),
+    arg(
+        "--style",
+        "screen (default) or paper, for print",
+        choices=("screen", "paper"),
+        default="screen",
+    ),
     arg("--output FOLDER", "another folder for the pictures", type=Path),
     group="look",
 )
@@ -154,7 +163,7 @@ def movie_command(args: argparse.Namespace) -> int:
             progress=progress,
         )
     print(
-        f"{film.path}  {film.frames} frames from {film.source}, {film.path.stat().st_size / 1e6:.2g} MB"
+        f"{film.path}  {counted(film.frames, 'frame')} from {film.source}, {film.path.stat().st_size / 1e6:.2g} MB"
     )
     if film.note:
         print(film.note, file=sys.stderr)
@@ -184,7 +193,7 @@ def movie_command(args: argparse.Namespace) -> int:
     group="look",
 )
 def render_command(args: argparse.Namespace) -> int:
-    """Render scalar fields of a run's snapshots on the devices of this machine, of which each renders its own part of
+    """Render scalar fields of a run's snapshots on the devices of this machine, each of which renders its part of
     the box, and write PNG files into RUN/plots. The run's output.render replaces the options that are not given.
 
     example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye"""
@@ -223,7 +232,7 @@ def _seconds(text: str) -> int:
     arg("--output FILE", "another file, *.html", type=Path),
     arg(
         "--watch SECONDS",
-        f"again every {_EVERY} or SECONDS, until the end",
+        f"write the page again every SECONDS (default {_EVERY}) until the run ends",
         nargs="?",
         type=_seconds,
         const=_EVERY,

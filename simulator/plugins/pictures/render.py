@@ -146,7 +146,8 @@ def fields_of(model: models.Equation, settings: RenderSettings) -> dict[str, Any
     )
     if name is None:
         raise Unsupported(
-            f"name a scalar field in `field`; the default is {' or '.join(SHOWN_FIRST)}"
+            f"the equation has no {' or '.join(SHOWN_FIRST)}; name a scalar field in `field`",
+            of_model=False,
         )
     return {name: settings.transfer}
 

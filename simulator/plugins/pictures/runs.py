@@ -204,9 +204,26 @@ def plot_runs(
     chosen = list(overlays(runs, choice))
     columns = {name for run in runs for name in run.diagnostics}
     choice.refuse_unknown([stem for stem, _ in chosen], (), columns)
+    left_out = _left_out(runs, choice)
     if not chosen:
-        raise UserError(f"{', '.join(map(str, paths))}: nothing to draw together")
-    return Plotted(_drawn(chosen, folder, choice, suffix), ())
+        kinds = ", ".join(choice.what or ("spectra",))
+        raise UserError(
+            f"{', '.join(map(str, paths))}: {kinds}: no curves to draw; a picture of several runs, or "
+            "of means, shows series with one coordinate, such as spectra"
+        )
+    return Plotted(_drawn(chosen, folder, choice, suffix), left_out)
+
+
+def _left_out(runs: Sequence[Run], choice: Selection) -> tuple[str, ...]:
+    """A line about the diagnostics of these runs if the choice is for other series only."""
+    option = "--average" if choice.average else "--compensate"
+    if (
+        choice.draws_diagnostics
+        or not choice.takes("diagnostics")
+        or not any(len(run.diagnostics) for run in runs)
+    ):
+        return ()
+    return (f"diagnostics: not drawn with {option}, which is for spectra and other series",)
 
 
 def _runs_in(path: Path) -> list[Run]:
@@ -261,7 +278,7 @@ def overlays(
         looks = labelled(names) if len(runs) > 1 else Looks([{}])
     labels = _common_labels(runs)
     tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
-    if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
+    if choice.takes("diagnostics") and choice.draws_diagnostics:
         for name in _columns(tables, choice):
             build = partial(_against_time, runs, tables, labels, looks, name, choice)
             yield f"series_{name}", build

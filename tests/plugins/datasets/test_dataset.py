@@ -336,7 +336,7 @@ def test_a_data_set_is_proposed_until_it_is_there(study):
 
 
 def test_an_unfinished_sweep_is_no_array(study):
-    with pytest.raises(UserError, match=r"4 runs are not done \(0, 1, 2, 3\)"):
+    with pytest.raises(UserError, match=r"4 runs not done \(0, 1, 2, 3\)"):
         study(STUDY, BASE).array("velocity")
 
 

@@ -160,6 +160,15 @@ def built(runs, choice):
         return {name: build() for name, build in overlays([open_run(run) for run in runs], choice)}
 
 
+def test_what_means_do_not_draw_is_said(tmp_path, capsys):
+    folder = str(a_run(tmp_path / "run"))
+    assert main(["plot", folder, "--average"]) == 0
+    said = "diagnostics: not drawn with --average, which is for spectra and other series\n"
+    assert capsys.readouterr().err == said
+    assert main(["plot", folder, "--what", "slices", "--average"]) == 2
+    assert "slices: no curves to draw" in capsys.readouterr().err
+
+
 def test_means_in_kolmogorov_units_are_level(tmp_path):
     """Rows at 0.5 to 2 are 1.1, 0.9, 1.1, 0.9 times the level 1.6: mean 1.6, standard error 0.16 /
     sqrt(3)."""
