@@ -17,8 +17,8 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from simulator import load_config, open_run
-from simulator.physics.models.cosmology import Background, expansion
 from simulator.plugins.cosmology.halo_catalogue import catalogues
+from simulator.plugins.gravity.cosmology import Background, expansion
 
 
 def halofit(k: np.ndarray, linear, matter: float) -> np.ndarray:

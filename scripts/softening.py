@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import erfc
 
 from simulator import Simulation, load_config
-from simulator.physics.models.cosmology import Background
 from simulator.physics.models.split_equation import background_of
+from simulator.plugins.gravity.cosmology import Background
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -50,7 +50,7 @@ def simulation(softening: str) -> Simulation:
 
 def expanding(run: Simulation) -> Background:
     background = background_of(run.model)
-    assert background is not None
+    assert isinstance(background, Background)
     return background
 
 

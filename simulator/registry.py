@@ -24,7 +24,7 @@ one. A part that cannot be loaded is a warning of one line, and the others go on
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
 from typing import Any, TypeVar
@@ -157,6 +157,14 @@ class Registry(Mapping[str, Part]):
         rests = (n.removeprefix(start) for n in self.names if n.startswith(start))
         wanted = [rest for rest in rests if words is None or rest in words]
         return {rest: self[start + rest] for rest in wanted if self._is_usable(start + rest)}
+
+
+@cache
+def declared_names() -> frozenset[str]:
+    """The names of all parts that installed packages declare, without the kind of a setting."""
+    groups = (group for group in entry_points().groups if group.startswith("simulator."))
+    points = (point for group in groups for point in entry_points(group=group))
+    return frozenset(point.name.rpartition(".")[2] for point in points)
 
 
 @dataclass(frozen=True, eq=False)

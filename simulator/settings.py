@@ -277,7 +277,7 @@ _Moment = Annotated[
 ]
 Moment = Annotated[_Moment, _within(SHORTEST, LONGEST)]
 """A simulation time; the file of an expanding run may give a scale factor or a redshift, see
-`models.cosmology`."""
+`physics.models.expansion`."""
 Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]  # A dimensionless number from 1e-6 to 1e6.
 Seconds = Annotated[
     float,

@@ -97,6 +97,18 @@ def advanced(run: Simulation, state: State, stop: float, steps: int = 10**6) -> 
     return run.advance(state, Until(stop, np.inf, steps))
 
 
+def native_and_xla(case, devices, steps, *overrides):
+    """For each kind of particles those at the start and after steps by native kernels, and both
+    by XLA."""
+    found = []
+    for kernels in ("native", "xla"):
+        run = simulation(case, f"fft.kernels={kernels}", *overrides, devices=devices)
+        found.append([by_id(particles) for particles in run.state.particles.values()])
+        state = advanced(run, run.state, 9.0, steps)
+        found.append([by_id(particles) for particles in state.particles.values()])
+    return zip(*found, strict=True)
+
+
 def stored(run: Simulation, place: Path, kind: str, *names: str) -> str:
     """A snapshot (of these fields, by default those of the state) or checkpoint of the run's start,
     as `initial`."""

@@ -1,13 +1,16 @@
 """Parts of plugins that tests of the core, and of other plugins, use as examples. A test is skipped
 where the plugin is absent: by the configurations among its parameters, by those of the simulations
-that it makes, or by its marker `plugins("NAME")`."""
+and of the files that it makes, or by its marker `plugins("NAME")`."""
 
 from functools import cache
 from importlib.util import find_spec
 
 import pytest
 
-PARTS = {"self_gravitating_gas": "gravity", "schrodinger_poisson": "gravity"}
+PARTS = dict.fromkeys(
+    ("self_gravitating_gas", "schrodinger_poisson", "composite", "jeans_wave", "zeldovich_wave"),
+    "gravity",
+)
 """The plugins by the kind of a part."""
 
 

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.split_equation import background_of
 from simulator.plugins.cosmology.cosmological import linear_power
+from simulator.plugins.gravity.composite import Composite
 from simulator.simulation.advance import Until
 from simulator.spectral.random import gaussian
 

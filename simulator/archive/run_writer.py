@@ -31,7 +31,6 @@ from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.measure import snapshot_files
 from simulator.physics.models import State, outputs
-from simulator.physics.models.composite import matter_warnings
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.words import counted
@@ -178,13 +177,11 @@ class Output:
         }
         self.write(lambda: self._rows().append(clock | values))
         model = self._simulation.model
-        lines = [*outputs.resolution_warnings(model, values).items()]
-        if "matter" not in self._warned:
-            lines += [("matter", line) for line in matter_warnings(model, values | clock)]
-        for subject, line in lines:
+        lines = outputs.resolution_warnings(model, values | clock)
+        for subject, line in lines.items():
             if self._first and subject not in self._warned:
                 self._simulation.report(f"warning: {line}")
-        self._warned |= {subject for subject, _ in lines}
+        self._warned |= lines.keys()
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -8,12 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simulator.physics.models.cosmology import (
-    LARGEST_SCALE_FACTOR,
-    UNITS,
-    Background,
-    CosmologySettings,
-)
+from simulator.physics.models.expansion import UNITS, Expansion, ExpansionSettings
 from simulator.settings import evaluate_number, wrong
 
 
@@ -33,26 +28,26 @@ def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
     }
     unit = UNITS.get(model.get("units", ""))
     if unit is not None and not unit.per_h and model.get("cosmology"):
-        hubble = CosmologySettings.model_validate(model["cosmology"]).hubble
+        hubble = model["cosmology"]["hubble"]
         return {"model.background.hubble": hubble / unit.hubble, **stated}
     return stated
 
 
-def in_time(data: dict[str, Any], expands: bool) -> dict[str, Any]:
+def in_time(data: dict[str, Any], kind: type[ExpansionSettings] | None) -> dict[str, Any]:
     """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and
     {redshift: Z}, or lists of such moments, in `time.stop` and `every` as simulation times.
-    `expands`: whether the model can."""
+    `kind`: the settings of an expanding box that the model takes."""
     model = data["model"]
-    if expands and "background" in model:
+    if kind and "background" in model:
         if "cosmology" in model:
             raise wrong("model.background", "is the same as model.cosmology; keep one of them")
         model = {**model, "cosmology": model["background"]}
         data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
-    cosmology = model.get("cosmology") if expands else None
+    cosmology = model.get("cosmology") if kind else None
     time = data.get("time")
     if isinstance(time, Mapping) and time.get("steps") is not None and not cosmology:
         raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
-    calendar = Calendar(cosmology)
+    calendar = Calendar(kind, cosmology)
     blocks = {
         name: calendar.within(name, data[name]) for name in ("time", "output") if name in data
     }
@@ -63,14 +58,15 @@ class Calendar:
     """Simulation times of the scale factors and redshifts in the data of a file; `cosmology` is
     that of its model, None in a static box."""
 
-    def __init__(self, cosmology: object):
+    def __init__(self, kind: type[ExpansionSettings] | None, cosmology: object):
+        self.kind = kind
         self.cosmology = cosmology
 
     @cached_property
-    def background(self) -> Background | None:
+    def background(self) -> Expansion | None:
         """The expanding background; None if its settings are wrong, which they say themselves."""
         with suppress(ValidationError):
-            return Background(CosmologySettings.model_validate(self.cosmology or {}))
+            return self.kind and self.kind.model_validate(self.cosmology or {}).expansion()
         return None
 
     def within(self, path: str, block: object) -> Any:
@@ -105,7 +101,7 @@ class Calendar:
         return _time_of(self.background, key, name, moment)
 
 
-def _time_of(history: Background | None, key: str, name: str, value: object) -> float:
+def _time_of(history: Expansion | None, key: str, name: str, value: object) -> float:
     """The simulation time of a scale factor or a redshift, in the block `key`."""
     if history is None:
         return 1.0  # any time: the run is refused for its background
@@ -115,8 +111,9 @@ def _time_of(history: Background | None, key: str, name: str, value: object) -> 
         raise wrong(f"{key}.{name}", str(error)) from None
     a = number if name == "scale_factor" else 1 / (1 + number) if number > -1 else math.inf
     start = history.settings.start
-    if not start * (1 - 1e-9) <= a <= LARGEST_SCALE_FACTOR:
+    if not start * (1 - 1e-9) <= a <= history.latest:
         raise wrong(
-            key, f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = 4"
+            key,
+            f"{name}: {value} is a = {a:.4g}, outside of {start:g} (the start) to a = {history.latest:g}",
         )
     return history.time_of(max(a, start))

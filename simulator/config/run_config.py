@@ -41,7 +41,6 @@ from pydantic import (
 from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.blocks import (
     EXCLUSIVE,
-    FURTHER,
     USUAL_CFL,
     DeviceSettings,
     FftSettings,
@@ -55,7 +54,7 @@ from simulator.config.blocks import (
 from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
 from simulator.measure import OUTPUTS, OutputKind, requested
-from simulator.registry import PartsOf, Registry
+from simulator.registry import PartsOf, Registry, declared_names
 from simulator.settings import Settings, check_names_differ, wrong
 from simulator.words import MAIN_BLOCKS, Shown, flat
 
@@ -74,8 +73,7 @@ class Registries(NamedTuple):
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
     terms: Mapping[str, Any]
-    components: Mapping[str, Any]
-    in_time: Callable[[dict[str, Any], bool], dict[str, Any]]
+    in_time: Callable[[dict[str, Any], Any], dict[str, Any]]
     """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
     times."""
 
@@ -86,14 +84,11 @@ def registered() -> Registries:
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
-    from simulator.physics.models.composite import COMPONENTS
     from simulator.physics.particles import PARTICLES
     from simulator.physics.stepping import INTEGRATORS
     from simulator.physics.terms import TERMS
 
-    return Registries(
-        MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, COMPONENTS, in_time
-    )
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, in_time)
 
 
 @dataclass(frozen=True)
@@ -385,7 +380,9 @@ class _Fitting:
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
         wanted: dict[str, dict[str, Any]] = {}
         if (part := self._registries.models.get(kind)) is not None:
-            data = self._registries.in_time(data, "cosmology" in part.Settings.model_fields)
+            expanding = part.Settings.model_fields.get("cosmology")
+            kind = get_args(expanding.annotation)[0] if expanding else None
+            data = self._registries.in_time(data, kind)
             wanted |= (
                 {"time": {"integrator": self._solvers(part)[0]}} if part.numerics.split else {}
             )
@@ -453,7 +450,8 @@ def _misfit(
         return "grid.dealias", f"{name} takes {' or '.join(allowed)} only, not {dealias}"
     limits = integrators[integrator].max_cfl
     if dealias not in limits:
-        others = " or ".join(n for n in known if dealias in integrators[n].max_cfl)
+        loaded = (n for n in known if n in integrators)
+        others = " or ".join(n for n in loaded if dealias in integrators[n].max_cfl)
         takes = " or ".join(limits)
         return (
             "grid.dealias",
@@ -518,15 +516,9 @@ def run_config_class(words: Iterable[str] | None = None) -> type[RunConfig]:
     """The RunConfig of all parts that are registered in this program; with `words`, without the
     parts of packages, and the initial conditions, whose names are not among the words: they are
     not even imported."""
-    parts = registered()
-    registries = [part for part in (*parts, OUTPUTS, FURTHER) if isinstance(part, Registry)]
-    optional = (
-        name
-        for part in registries
-        for name in part.names
-        if name not in part.own or part is parts.initials
-    )
-    names = {name.rpartition(".")[2] for name in optional}
+    initials = registered().initials
+    assert isinstance(initials, Registry)
+    names = {*initials.names, *declared_names()}
     return _of_all_parts() if words is None else _of_named_parts(frozenset(names & {*words}))
 
 

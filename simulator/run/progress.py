@@ -22,7 +22,7 @@ from rich.table import Column
 from simulator.archive.manifest import SAVES, committed
 from simulator.archive.series_file import read_columns, series_names
 from simulator.cluster import energy
-from simulator.physics.models.cosmology import Background
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.models.split_equation import background_of
 from simulator.physics.resolution_columns import (
     RESOLVED,
@@ -53,7 +53,7 @@ class Progress:
         start: float,
         stop: float,
         max_steps: int | None = None,
-        background: Background | None = None,
+        background: Expansion | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -147,7 +147,7 @@ class Progress:
         return f"step {moment.step}  {time}  dt = {moment.dt:.2e}  {speed}{end}"
 
 
-def redshift_of(background: Background | None, time: float) -> str:
+def redshift_of(background: Expansion | None, time: float) -> str:
     """` (z = 9)`; nothing without an expanding background."""
     if background is None:
         return ""

@@ -22,8 +22,7 @@ from simulator.archive.series_recorder import measured_series
 from simulator.archive.stored_state import RunInputs, StoredFields
 from simulator.config import RunConfig, diff_configs
 from simulator.physics.initial.initial import ForeignParticles, StoredParticles
-from simulator.physics.models import MODELS
-from simulator.physics.models.composite import Composite
+from simulator.physics.models import MODELS, SplitEquation
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.stored_values import StoredValues
 from simulator.plan.capacity import NICE
@@ -185,7 +184,7 @@ def _crowd(simulation: Simulation, state: float) -> tuple[str, str, int, float] 
         return None
     name = max(sizes, key=lambda name: sizes[name])
     block, names = "particles", tuple(sets)
-    if isinstance(model := simulation.model, Composite) and name in model.populations:
+    if isinstance(model := simulation.model, SplitEquation) and name in model.populations:
         block, names = "model.components", tuple(model.parts)
     return (
         f"{block}.{names.index(name)}.count",

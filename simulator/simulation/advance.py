@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from simulator.config.blocks import EVENT_TOLERANCE
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.tendency import fastest, with_arrays
 from simulator.physics.particles.population import Sets
 from simulator.physics.stepping.integrator import Integrator
@@ -92,7 +91,7 @@ def advance_of(
             return at_failure(s, one_step(system, integrator, s, choose))
 
         if isinstance(integrator, KickDriftKick) and cast(SplitEquation, model).joins_kicks:
-            return joined_steps(cast(Composite, model), integrator, state, unfinished, choose)
+            return joined_steps(cast(SplitEquation, model), integrator, state, unfinished, choose)
         return lax.while_loop(unfinished, step, state)
 
     parts = (type(model).__name__, type(integrator).__name__, model.transform.name)

@@ -78,16 +78,14 @@ def choose_waves(config: RunConfig, model: Equation) -> None:
     do so as the configuration demands."""
     waves = coupled_fields(model)
     wanted = config.time.waves
-    integrators = {name: kind for name, kind in INTEGRATORS.items() if kind.couples}
     if wanted == "exact" and not waves:
         problem = f"{model_name(config)} with these parameters has no waves to be exact about"
         raise config.error("time.waves", f"{problem}; leave the key out")
-    able = config.time.integrator in integrators
+    able = INTEGRATORS[config.time.integrator].couples
     if wanted == "exact" and not able:
         problem = f"{config.time.integrator} takes no linear terms that couple fields"
-        raise config.error(
-            "time.waves", f"{problem}; explicit, or time.integrator: {' or '.join(integrators)}"
-        )
+        others = " or ".join(name for name, kind in INTEGRATORS.items() if kind.couples)
+        raise config.error("time.waves", f"{problem}; explicit, or time.integrator: {others}")
     if (
         waves
         and able

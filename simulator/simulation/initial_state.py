@@ -17,7 +17,6 @@ from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.split_equation import populations_of
 from simulator.physics.models.tendency import with_arrays
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
@@ -111,7 +110,7 @@ def fields_from(model: Equation, values: Mapping[str, Any]) -> Fields:
         return UserError(f"state_from: {text}")
 
     shapes = model.initial_shapes
-    if isinstance(model, Composite):
+    if isinstance(model, SplitEquation) and model.parts:
         raise refused(
             "this model has particles or several kinds of matter; it starts from its initial condition"
         )

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
-from simulator.physics.models import Equation, State, outputs
-from simulator.physics.models.composite import Composite
+from simulator.physics.models import Equation, SplitEquation, State, outputs
 from simulator.physics.models.memory import LOST, RESIDUAL
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import imbalance, powers
@@ -103,7 +102,7 @@ def motion(system: System, state: State) -> Callable[[str, ParticleSet], Motion]
     swarm = system.swarm
     change = velocity_rate(system, state) if swarm.kinds else None
     pull = None
-    if isinstance(model, Composite):
+    if isinstance(model, SplitEquation) and model.populations:
         pull = model.particle_acceleration(outputs.contents(model, state), state.time)
 
     def of(name: str, particles: ParticleSet) -> Motion:

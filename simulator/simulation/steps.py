@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec
 
 from simulator.physics.forcing import Forcings
 from simulator.physics.models import Equation, Fields, SplitEquation, State, outputs
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.observables.budget import Balance, residual
 from simulator.physics.models.split_equation import populations_of
@@ -231,7 +230,7 @@ class _Round(NamedTuple):
 
 
 def joined_steps(
-    model: Composite,
+    model: SplitEquation,
     integrator: KickDriftKick,
     state: State,
     unfinished: Callable[[State], Truth],
@@ -265,7 +264,7 @@ def joined_steps(
     return lax.while_loop(lambda begun: begun.due, round_, begun).state
 
 
-def with_sorted_particles(model: Composite, state: State, due: Truth) -> State:
+def with_sorted_particles(model: SplitEquation, state: State, due: Truth) -> State:
     """The state, if `due` with the particles in the order in which their masses lie on the grid."""
     particles = {
         name: in_cell_order(particles, model.populations[name].domain, due, "xyz")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ def test_every_key_says_what_it_means(known):
     assert not [f"{key.path} [{key.kind}]" for key in known if not key.type]
 
 
+of_gravity = partial(pytest.param, marks=pytest.mark.plugins("gravity"))
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -44,9 +48,9 @@ def test_every_key_says_what_it_means(known):
         ("model.scalars.0.name", "text; required"),
         ("slurm", "slurm.nodes"),
         ("model.hyperviscosity", "model.hyperviscosity.order"),
-        ("model.background", "model.background.dark_energy"),
-        ("model.background.start", "or {redshift: Z}"),
-        ("model.cosmology.matter", "Omega_m today"),
+        of_gravity("model.background", "model.background.dark_energy"),
+        of_gravity("model.background.start", "or {redshift: Z}"),
+        of_gravity("model.cosmology.matter", "Omega_m today"),
         ("particles.0.start.kind", "random | lattice | pairs | python | snapshot; required"),
         ("particles.0.start.seed", "[random, pairs]"),
         ("", "forcing"),

@@ -15,7 +15,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from particle_cases import LAYOUTS, domain, random_positions, shared_out, transform
 from tiers import slow
 
-from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.interpolation import REACH, Sampler
 from simulator.physics.particles.migration import settled
 from simulator.physics.particles.particle_set import capacity_for, grown, id_sum
@@ -98,25 +97,6 @@ def test_devices_do_not_matter(layout):
 
     # Transforms on other numbers of devices differ by round-off.
     assert_allclose(values(layout), values("one device"), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("scheme", ["cic", "tsc", "pcs"])
-def test_the_gradient_by_a_position_is_proportional_to_the_mass_there(scheme):
-    t = transform("one device")
-    position = jnp.asarray(random_positions(40))
-    weight = jnp.asarray(np.random.default_rng(2).standard_normal(t.physical.shape))
-
-    @jax.jit
-    def gradient(mass):
-        deposit = Assignment(t, scheme).deposit
-        return jax.grad(lambda position: (weight * deposit(position, mass)).sum())(position)
-
-    one = gradient(jnp.ones(40))
-    half = gradient(jnp.full(40, 0.5))
-    none = gradient(jnp.arange(40) % 2.0)[:, ::2]
-    assert (one != 0).all()
-    assert_allclose(half, one / 2, rtol=1e-12)
-    assert not none.any()
 
 
 def test_a_position_beyond_the_ghost_planes_is_not_a_number():

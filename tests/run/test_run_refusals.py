@@ -192,11 +192,14 @@ def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(short):
 
 def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short):
     """The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step
-    holds two states, so that (100 / 2 - 14.8) kB / 80 B = 439 particles fit. Matter takes 64 bytes:
-    seven doubles and the id."""
+    holds two states, so that (100 / 2 - 14.8) kB / 80 B = 439 particles fit."""
     line = short(CASE + "particles: [{name: tracers, kind: tracer, count: 1000}]\n", 100_000)
     assert line.startswith("8: particles.0.count: 1000 tracers are most of the 190 kB or more")
     assert "which has 100 kB free; what would fit: count: 439, or 2 devices like these" in line
+
+
+def test_matter_that_cannot_fit_is_refused_with_the_number_that_does(short):
+    """64 bytes of a particle: seven doubles and the id."""
     line = short(MATTER, 100_000)
     assert line.startswith("1: model.components.0.count: 1000 dark are most of the 128 kB or more")
     fit = int(line.partition("what would fit: count: ")[2].partition(",")[0])

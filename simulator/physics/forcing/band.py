@@ -17,12 +17,25 @@ from simulator.physics.initial.initial import StartFiles
 from simulator.physics.initial.random import Helicity, helical
 from simulator.physics.models import Equation, Fields
 from simulator.physics.models.damping import absent
-from simulator.physics.models.density import center_velocity
 from simulator.settings import NonNegative, Positive, Real, Seed, entries
 from simulator.spectral import Grid, Layout
-from simulator.spectral.arrays import Number, Numbers, SpectralField, SpectralVector, Whole
+from simulator.spectral.arrays import (
+    Number,
+    Numbers,
+    SpectralField,
+    SpectralScalar,
+    SpectralVector,
+    Whole,
+)
 from simulator.spectral.operators import hermitian
 from simulator.spectral.random import mode_normals
+
+
+def center_velocity(
+    layout: Layout, density: SpectralScalar, momentum: SpectralVector
+) -> Float[Array, "d"]:
+    """Velocity of the centre of mass: <rho v> / <rho>."""
+    return layout.at_zero(momentum).real / layout.at_zero(density).real
 
 
 class BandForcing(FieldForcing):

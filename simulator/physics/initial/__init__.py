@@ -14,9 +14,6 @@ INITIALS = Registry[type[Initial]](
         "file": "simulator.physics.initial.file_start:FileStart",
         "python": "simulator.physics.initial.python_start:PythonStart",
         "uniform": "simulator.physics.initial.uniform:Uniform",
-        "jeans_wave": "simulator.physics.initial.uniform:JeansWave",
-        "zeldovich_wave": "simulator.physics.initial.zeldovich:ZeldovichWave",
-        "composite": "simulator.physics.initial.composite_start:CompositeStart",
     },
     subclass_of(Initial),
 )

@@ -9,13 +9,11 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from simulator.errors import UserError
-from simulator.physics.models import MODELS, Equation, Fields
-from simulator.physics.models.composite import Composite
-from simulator.physics.models.density import SelfGravity
-from simulator.physics.models.equation import declared
-from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models import Equation, Fields
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
+from simulator.physics.particles.population import Population
 from simulator.physics.stored_values import ArrayFiles
 from simulator.physics.user_function import Stored
 from simulator.settings import Settings
@@ -46,11 +44,27 @@ class ForeignParticles(StoredParticles, Protocol):
     def files(self) -> Sequence[Path]: ...
 
 
+class ParticleMatter(Protocol):
+    """Particles that are matter of a model."""
+
+    population: Population
+    transform: Transform
+    units: str
+    background: Expansion | None
+
+    def arranged(
+        self, density: float, motion: Callable[[jax.Array], Any] | None = None
+    ) -> ParticleSet:
+        """Particles of equal masses at undisturbed places, from which `motion(places)`, the
+        displacements (length) and velocities (length/time), moves them."""
+        ...
+
+
 class Initial:
     """An initial condition."""
 
     Settings: ClassVar[type[Settings]]
-    composite: ClassVar[bool] = False  # Whether it starts all components of a composite.
+    of_all: ClassVar[bool] = False  # Whether it starts all kinds of matter of a model.
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -69,22 +83,18 @@ class Initial:
         """The simulation time of the start."""
         return 0.0
 
-    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
-        """The particles of a component with all records, each particle on the device that owns its
+    def place(self, matter: Any, files: StartFiles) -> ParticleSet:
+        """The particles of a `ParticleMatter` with all records, each particle on the device that owns its
         place."""
         raise TypeError(f"{type(self).__name__} does not define place")
 
 
 def start_of(initial: Initial, model: Equation, files: StartFiles) -> dict[str, Any]:
-    """The evolved fields of a model, and the particles of a composite, at the start: the model
+    """The evolved fields of a model, and the particles that are its matter, at the start: the model
     derives them from the fields of the initial condition; fields that the condition does not set
     are zero."""
-    if isinstance(model, Composite) and not initial.composite:
-        example = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
-        kind = initial.settings.kind
-        raise UserError(
-            f"kind: {kind} gives one kind of matter; for a composite it belongs into {example}"
-        )
+    if not initial.of_all:
+        model.variables.check_start(model, initial.settings.kind)
     return completed(model, initial.build(model, files))
 
 
@@ -176,17 +186,3 @@ def only(name: str, model: Equation, kind: str) -> None:
         raise UserError(
             f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
         )
-
-
-def attracting(model: Equation, kind: str, *fields: str) -> SelfGravity:
-    """The model, which is matter in its own gravity and evolves these fields; refuses other
-    models."""
-
-    def fits(each: type[Equation]) -> bool:
-        return issubclass(each, SelfGravity) and {*fields} <= {f.name for f in declared(each)}
-
-    if isinstance(model, SelfGravity) and fits(type(model)):
-        return model
-    kinds = " or ".join(name for name in MODELS if fits(MODELS[name]))
-    needed = f"model.kind: {kinds}" if kinds else "particles of a composite"
-    raise UserError(f"kind: {kind} needs {needed}")

@@ -7,9 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
+from simulator.physics.initial.initial import (
+    Fields,
+    Initial,
+    ParticleMatter,
+    StartFiles,
+    from_values,
+)
 from simulator.physics.models import Equation
-from simulator.physics.models.particle_component import RECORDS, ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import python_positions
 from simulator.physics.user_function import UserFunction, coordinates
@@ -59,10 +64,10 @@ class PythonStart(Initial):
 
         return from_values(transform, values)
 
-    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
+    def place(self, matter: ParticleMatter, files: StartFiles) -> ParticleSet:
         """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless
         they rest."""
-        function = python_positions(self.settings, files, RECORDS)
+        function = python_positions(self.settings, files, matter.population.records)
 
         def start(ids: jax.Array) -> dict[str, jax.Array]:
             records = dict(function(ids))

@@ -7,11 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Initial, StartFiles
+from simulator.physics.initial.initial import Initial, ParticleMatter, StartFiles
 from simulator.physics.models import Equation
-from simulator.physics.models.composite import Composite
-from simulator.physics.models.cosmology import Background, CosmologySettings
-from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.models.split_equation import SplitEquation, background_of
 from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Settings
@@ -35,7 +33,7 @@ class SnapshotStart(Initial):
     velocity."""
 
     Settings = SnapshotStartSettings
-    composite = True
+    of_all = True
 
     @property
     def keeps_time(self) -> bool:
@@ -46,9 +44,10 @@ class SnapshotStart(Initial):
             return 0.0
         time, config = files.clock(str(self.settings.path))
         background = background_of(model)
-        ours = background.settings if background else None
         theirs = (config.get("model") or {}).get("cosmology")
-        if ours != (theirs and CosmologySettings.model_validate(theirs)):
+        if background and theirs:
+            theirs = background.settings.model_validate(theirs)
+        if theirs != (background and background.settings):
             raise UserError(
                 f"time: keep: {self.settings.path} has another model.cosmology, and so another clock"
             )
@@ -56,7 +55,7 @@ class SnapshotStart(Initial):
 
     def build(self, model: Equation, files: StartFiles) -> Any:
         particles: dict[str, Any] = {}
-        if isinstance(model, Composite):
+        if isinstance(model, SplitEquation):
             particles = {n: self.place(model.parts[n], files) for n in model.populations}
         if not model.fields:
             return particles
@@ -87,7 +86,7 @@ class SnapshotStart(Initial):
         transforms = {name: model.transforms[name] for name in model.fields}
         return {n: stored.coefficients(n, transforms.get(n, transform)) for n in names} | particles
 
-    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
+    def place(self, matter: ParticleMatter, files: StartFiles) -> ParticleSet:
         """The particles of the same name; all of their records have to be there."""
         path = str(self.settings.path)
         check_convention(path, files.clock(path), matter.units, matter.background)
@@ -120,7 +119,7 @@ def check_frame(
 
 
 def check_convention(
-    path: str, clock: tuple[float, Mapping[str, Any]], units: str, background: Background | None
+    path: str, clock: tuple[float, Mapping[str, Any]], units: str, background: Expansion | None
 ) -> None:
     """Raises UserError if stored fields have other units, or if both boxes expand and the fields'
     scale factor, which is in their velocities, is not that of the start."""
@@ -131,7 +130,8 @@ def check_convention(
         raise UserError(f"{path}: is in model.units: {theirs}; set model.units")
     if background is None or not model.get("cosmology"):
         return
-    a = Background(CosmologySettings.model_validate(model["cosmology"])).scale_factor_at(time)
+    expansion = background.settings.model_validate(model["cosmology"]).expansion()
+    a = expansion.scale_factor_at(time)
     start = background.settings.start
     if not math.isclose(a, start, rel_tol=1e-6):
         cure = f"set model.background.start: {a:.9g}, or initial.time: keep with its background"

@@ -1,7 +1,6 @@
 """Equations. A new equation is a file in this package and a line in `MODELS`."""
 
 from simulator.physics.models.boussinesq import Boussinesq
-from simulator.physics.models.composite import Composite
 from simulator.physics.models.equation import Equation
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.memory import StateMemory
@@ -16,7 +15,6 @@ _OURS: dict[str, type[Equation]] = {
     "navier_stokes": NavierStokes,
     "boussinesq": Boussinesq,
     "mhd": Mhd,
-    "composite": Composite,
     "python": PythonModel,
 }
 MODELS = Registry[type[Equation]]("simulator.models", _OURS, admitted)

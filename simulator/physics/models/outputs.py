@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.cosmology import in_units
 from simulator.physics.models.equation import Equation
+from simulator.physics.models.expansion import in_units
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, MatterFields
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row

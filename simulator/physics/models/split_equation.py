@@ -1,6 +1,7 @@
 """Equations in two parts that are solved exactly, one after the other."""
 
 import math
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -8,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.physics.models.cosmology import Background
 from simulator.physics.models.equation import (
     Equation,
     MakeTransform,
@@ -18,12 +18,21 @@ from simulator.physics.models.equation import (
     parameters,
     with_parameters,
 )
+from simulator.physics.models.expansion import Expansion
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.growth import Growth
+from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Populations
 from simulator.physics.user_function import UserFiles
 from simulator.spectral import Local, Points, Transform, seen_points
-from simulator.spectral.arrays import Number, OfModes, OverModes, PhysicalScalar, PointValues
+from simulator.spectral.arrays import (
+    Number,
+    OfModes,
+    OverModes,
+    ParticleVectors,
+    PhysicalScalar,
+    PointValues,
+)
 from simulator.spectral.operators import hermitian
 from simulator.spectral.points import SeenPoints
 from simulator.spectral.transform import Tree
@@ -50,18 +59,28 @@ class SplitEquation(Equation):
 
     Settings = Parameters
     numerics = Numerics(dealias=("none",), split=True)
-    background: Background | None = None
+    background: Expansion | None = None
     """The expanding background; None: a static box."""
     unit_system: str = ""
     """The system of units, e.g. kpc_km_s_msun."""
     populations: Populations = {}  # noqa: RUF012 - never changed
     """The particles that are matter of the equation, by name."""
+    parts: Mapping[str, Any] = {}
+    """The kinds of matter that `model.components` lists, by name; those of `populations` are
+    `ParticleMatter`."""
+    particle_acceleration: Callable[[Fields, Number], Callable[[str, ParticleSet], ParticleVectors]]
+    """(fields, time) to the function from a name and particles of `populations` to their
+    accelerations."""
     joins_kicks = False
     """Whether the kick that ends a step and the kick that begins the next share one evaluation of
-    V. Such an equation defines `forces(fields, time)`, `kicked(fields, forces, time, duration)`
-    with the result of `kick`, `paced` with its rate alone and the fields as `leapt` takes them, and
-    `leapt(fields, forces, time, kicks, drift)`: the fields after the first of two kicks, to go back
-    to, and those after both and a drift. Those of no duration change no bit."""
+    V, by the functions below; kicks and drifts of no duration change no bit."""
+    forces: Callable[[Fields, Number], Any]
+    paced: Callable[[Fields, Any, Number, Number], tuple[Fields, Number]]
+    """(fields, forces, time, duration) to the fields as `leapt` takes them, and the rate of a
+    kick."""
+    leapt: Callable[[Fields, Any, Number, tuple[Number, Number], Number], tuple[Fields, Fields]]
+    """(fields, forces, time, durations of two kicks, of a drift) to the fields after the first
+    kick, to go back to, and those after both and the drift."""
 
     @classmethod
     def create(cls, settings: Any, make: MakeTransform, files: UserFiles) -> Self:
@@ -159,7 +178,7 @@ class SplitEquation(Equation):
         return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))
 
 
-def background_of(model: Equation) -> Background | None:
+def background_of(model: Equation) -> Expansion | None:
     """The expanding background of a model; None: a static box."""
     return model.background if isinstance(model, SplitEquation) else None
 

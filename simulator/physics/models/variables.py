@@ -26,6 +26,10 @@ class Variables(Generic[Model]):
         """The fields that a forcing accelerates, with their leading shapes."""
         return model.shapes
 
+    def check_start(self, model: Model, kind: str) -> None:
+        """Raises UserError if the initial condition `kind`, which is not `of_all`, does not give all
+        fields of the model."""
+
     def evolved(self, model: Model, fields: Fields, names: Collection[str]) -> Fields:
         """The evolved fields from those of an initial condition. Fields that are not in `names`
         were not set, and are zero. If modes grow, the anti-Hermitian part, which is invisible on

@@ -8,11 +8,9 @@ from simulator.physics.stepping.runge_kutta import (
     RungeKutta4,
 )
 from simulator.physics.stepping.splitting import (
-    BullFrog,
     Composition4,
     Composition6,
     DriftKickDrift,
-    FastPM,
     KickDriftKick,
 )
 from simulator.registry import Registry, subclass_of
@@ -24,8 +22,6 @@ _OURS: dict[str, type[Integrator]] = {
     "etdrk4": ExponentialRungeKutta4,
     "drift_kick_drift": DriftKickDrift,
     "kick_drift_kick": KickDriftKick,
-    "bullfrog": BullFrog,
-    "fastpm": FastPM,
     "composition4": Composition4,
     "composition6": Composition6,
 }

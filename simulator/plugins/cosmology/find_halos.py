@@ -12,14 +12,15 @@ from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.physics.initial import StartFiles
-from simulator.physics.models.composite import Composite
-from simulator.physics.models.cosmology import UNITS, expansion
-from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.models.expansion import UNITS
 from simulator.plugins.cosmology import halos as finder
 from simulator.plugins.cosmology.cosmological import CosmologicalSettings
 from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, write_catalogue
 from simulator.plugins.cosmology.linear_power import Matter, linear_power, sigma, system_of_units
 from simulator.plugins.cosmology.soliton import radial_ground_state
+from simulator.plugins.gravity.composite import Composite
+from simulator.plugins.gravity.cosmology import expansion
+from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Settings
 

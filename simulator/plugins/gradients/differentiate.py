@@ -34,7 +34,7 @@ from jax.core import Tracer
 
 from simulator.errors import UserError
 from simulator.physics.models import Equation, State
-from simulator.plugins.gradients import particle_adjoint
+from simulator.plugins.gradients.variables import PARTICLES, START
 from simulator.simulation import initial_state
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
@@ -106,6 +106,14 @@ def _part(
 
 FIELDS = "fields"
 
+
+def of_particles():
+    """The gradients through particles, which need the plugin `gravity` as their runs do."""
+    from simulator.plugins.gradients import particle_adjoint
+
+    return particle_adjoint
+
+
 Loss = Callable[..., jax.Array]
 
 
@@ -158,7 +166,7 @@ class Gradient:
         if kept is not None and kept < 2:
             raise UserError(f"kept: a number of states, 2 or more, is needed, not {kept}")
         if simulation.populations:
-            particle_adjoint.check_model(simulation, dt)
+            of_particles().check_model(simulation, dt)
         elif dt is None:
             raise UserError("dt: the size of the steps is needed")
         self._simulation = simulation
@@ -184,14 +192,12 @@ class Gradient:
     def begin(self, variables: Mapping[str, Any]) -> State:
         """The state from which `states` starts; particles, if numbers of their start vary, are
         undisturbed in it."""
-        starts = self._simulation.populations and any(
-            key.startswith(particle_adjoint.START) for key in variables
-        )
+        starts = self._simulation.populations and any(key.startswith(START) for key in variables)
         return self._places if starts else self._simulation.state
 
     @cached_property
     def _places(self) -> State:
-        return particle_adjoint.places(self._simulation)
+        return of_particles().places(self._simulation)
 
     def _with_room(self, program: Callable[..., Any], variables: Mapping[str, Any]) -> Any:
         """The result of a program, which is compiled anew as long as particles have no room on a
@@ -238,7 +244,7 @@ class Gradient:
 
     def _states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
         if self._simulation.populations:
-            return particle_adjoint.states(
+            return of_particles().states(
                 self._simulation, variables, begin, self._ends, self._dt, self._room
             )
         targets = term_targets(self._simulation.model)
@@ -324,10 +330,10 @@ class Gradient:
 
     def _checked(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         simulation = self._simulation
-        trees = (FIELDS, particle_adjoint.PARTICLES)
+        trees = (FIELDS, PARTICLES)
         for key, value in variables.items():
             if simulation.populations:
-                particle_adjoint.check_variable(simulation, key, value)
+                of_particles().check_variable(simulation, key, value)
             elif key == FIELDS:
                 if unknown := value.keys() - simulation.model.fields.keys():
                     known = ", ".join(simulation.model.fields)

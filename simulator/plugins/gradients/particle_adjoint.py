@@ -19,26 +19,24 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from simulator.errors import UserError
-from simulator.physics.initial.lattice import undisturbed
 from simulator.physics.models import State, StateMemory
-from simulator.physics.models.composite import Composite
-from simulator.physics.models.cosmology import Background
-from simulator.physics.models.particle_component import RECORDS, accelerated
 from simulator.physics.models.split_equation import background_of
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import grown
 from simulator.physics.particles.population import Sets, particle_shardings
 from simulator.physics.stepping.splitting import Splitting
+from simulator.plugins.gradients.variables import PARTICLES, START
+from simulator.plugins.gravity.composite import Composite
+from simulator.plugins.gravity.cosmology import Background
+from simulator.plugins.gravity.lattice import undisturbed
+from simulator.plugins.gravity.particle_component import RECORDS, accelerated
 from simulator.simulation import initial_state
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.arrays import Number
 
-PARTICLES = "particles"
 GRAVITY = "model.gravitational_constant"
 COSMOLOGY = "model.cosmology."
-START = "initial."
-"""The variables that particles take, besides the numbers of their start: their records at the
-beginning, G, and the numbers of the background."""
+"""G, and the numbers of the background, as variables."""
 Records = Mapping[str, Mapping[str, jax.Array]]
 
 

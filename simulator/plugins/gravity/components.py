@@ -7,13 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
-from simulator.physics.models.component import (
-    Component,
-    ComponentName,
-    Gravity,
-    Potential,
-    Work,
-)
 from simulator.physics.models.damping import absent
 from simulator.physics.models.fields import DerivedField, Fields, MatterFields
 from simulator.physics.models.limits import advection_rate
@@ -28,6 +21,13 @@ from simulator.physics.models.tendency import linear_terms, tendency
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.physics.user_function import UserFiles
+from simulator.plugins.gravity.component import (
+    Component,
+    ComponentName,
+    Gravity,
+    Potential,
+    Work,
+)
 from simulator.plugins.gravity.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from simulator.physics.models.density import center_velocity
+from simulator.physics.forcing.band import center_velocity
 from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import StepLimit, advection_rate
 from simulator.physics.models.observables.resolution import tail_fraction

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from simulator.physics.forcing.band import center_velocity
 from simulator.physics.models import fields as specs
-from simulator.physics.models.density import (
-    by_axis,
-    center,
-    center_velocity,
-    density_power,
-)
 from simulator.physics.models.equation import products_at, with_parameters
 from simulator.physics.models.fields import DerivedField, Fields, products_of
 from simulator.physics.models.observables.budget import Balance, Budget, BudgetRow, energy_transfer
 from simulator.physics.models.observables.observable import Columns, Observable, PointMoments, Row
 from simulator.physics.models.observables.velocity_fields import curl_fields
 from simulator.physics.models.tendency import linear_terms
+from simulator.plugins.gravity.density import (
+    by_axis,
+    center,
+    density_power,
+)
 from simulator.plugins.gravity.gas_limit import momentum_at_edge
 from simulator.spectral import Grid, Local, Points, arrays, operators
 from simulator.spectral.arrays import Number, OfModes, PointValues, Spectrum

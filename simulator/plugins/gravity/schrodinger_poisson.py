@@ -6,7 +6,7 @@ lap Phi = 4 pi G (|psi|^2 - mean).
 
 |psi|^2 is the mass density. The wave function keeps all its modes: both parts of a split step are
 unitary on the grid, and mass is conserved to round-off. With a `cosmology`, Phi is multiplied by
-a(tau) and the self-interaction by 1/a (supercomoving variables, see `models.cosmology`).
+a(tau) and the self-interaction by 1/a (supercomoving variables, see `cosmology.py`).
 
 In two dimensions nothing depends on z: densities are still masses per volume, the mass of the box
 is that of a layer of unit depth, and gravity is that of rods along z."""
@@ -20,20 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
-from simulator.physics.models.cosmology import (
-    UNITS,
-    Background,
-    CosmologySettings,
-    UnitsName,
-    check_units,
-)
 from simulator.physics.models.damping import absent
-from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.equation import Field, MakeTransform, Numerics
+from simulator.physics.models.expansion import UNITS, UnitsName
 from simulator.physics.models.fields import Fields, check_arrangement
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity import wave_functions
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
+from simulator.plugins.gravity.density import SelfGravity
+from simulator.plugins.gravity.matter_observables import ExpandingMatter
 from simulator.plugins.gravity.wave_observables import (
     WaveColumns,
     WaveFields,
@@ -114,7 +110,7 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
     settings: SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
     numerics = Numerics(dealias=("none",), decays=True, split=True)
-    has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution())
+    has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution(), ExpandingMatter())
 
     self_interaction: float
     green: Green
@@ -134,7 +130,7 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
         self.unit_system = settings.units
         self.hbar = settings.hbar
         self.gravity = settings.gravity
-        self.background = (
+        self.background: Background | None = (  # pyright: ignore[reportIncompatibleVariableOverride]
             Background(settings.cosmology, self.gravity) if settings.cosmology else None
         )
         self.trap = self.absorption = None

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 from pydantic import Field as Key
 
 from simulator.physics.models.damping import Hyperdiffusion, absent
-from simulator.physics.models.density import SelfGravity
 from simulator.physics.models.equation import Equation, Field, Numerics
 from simulator.physics.models.extension import Extension
 from simulator.physics.models.fields import Fields, along_axes, directed
+from simulator.plugins.gravity.density import SelfGravity
 from simulator.plugins.gravity.gas_limit import GasLimit
 from simulator.plugins.gravity.gas_observables import (
     GasBudget,

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import tail_fraction
 from simulator.physics.resolution_columns import UNDER_RESOLVED
 from simulator.plugins.gravity import wave_functions
+from simulator.plugins.gravity.density import by_axis, center, density_power
 from simulator.spectral import Evaluated, Local, Points
 from simulator.spectral.arrays import (
     Number,

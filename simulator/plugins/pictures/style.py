@@ -337,7 +337,7 @@ class Labels:
         """The expanding background of the run; None without one."""
         if not self.comoving:
             return None
-        from simulator.physics.models.cosmology import Background, CosmologySettings
+        from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 
         return Background(CosmologySettings(**self.model["cosmology"]))
 

@@ -14,9 +14,9 @@ from simulator.archive.stored_state import particle_datasets, physical_axes
 from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
-from simulator.physics.models.composite import matter_warnings
 from simulator.plugins.cosmology.gadget_file import clock_of
 from simulator.plugins.cosmology.gadget_particles import GadgetParticles
+from simulator.plugins.gravity.matter_observables import ExpandingMatter
 
 RUN = """\
 model:
@@ -275,7 +275,7 @@ def test_matter_that_is_not_that_of_the_background_is_noticed(written, tmp_path)
     ):
         run = run_of("mpc_h_km_s_msun_h", start)
         row = {name: float(x) for name, x in run.diagnostics(run.state).items()}
-        lines = matter_warnings(run.model, row | {"time": 0.0})
+        lines = ExpandingMatter().warnings(run.model, row | {"time": 0.0}).values()
         assert [line[: len(begin)] for line, begin in zip(lines, first, strict=True)] == first
 
 

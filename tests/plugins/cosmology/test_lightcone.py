@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from tiers import slow
 
 from simulator.archive.series_recorder import measured_series
-from simulator.physics.models.cosmology import Background
+from simulator.plugins.gravity.cosmology import Background
 
 LIGHT = 7.0
 NOW = 0.5

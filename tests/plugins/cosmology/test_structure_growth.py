@@ -12,7 +12,6 @@ from gravity_cases import WAVE, by_id, coefficient, stepped
 from numpy.testing import assert_allclose
 from tiers import slow
 
-from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.plugins.cosmology.linear_power import (
     LinearPowerSettings,
     drag_epoch,
@@ -20,6 +19,7 @@ from simulator.plugins.cosmology.linear_power import (
     physical_spectrum,
     transfer_function,
 )
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid
 

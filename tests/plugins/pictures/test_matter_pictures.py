@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from run_files import assert_legible, built, dashed_lines, legend_texts, write_series
 
 from simulator.archive.open_run import open_run
-from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.kinds.spectra import power_spectrum
 from simulator.plugins.pictures.lines import DrawnCurve, plotted, time_series

@@ -5,7 +5,7 @@ import pytest
 from run_files import assert_legible, built, dashed_lines, legend_texts, write_series
 
 from simulator.archive.series_file import SeriesReader
-from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 
 pytest.importorskip("simulator.plugins.pictures")
 from simulator.plugins.pictures.report import report_run

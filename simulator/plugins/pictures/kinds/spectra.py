@@ -185,8 +185,8 @@ def jeans_wavenumber(labels: Labels, name: str, scale_factor: float) -> float:
     parts = [model, *(model.get("components") or ())]
     named = [part for part in parts[1:] if name.startswith(f"{part['name']}_")]
     from simulator.physics.models import MODELS
-    from simulator.physics.models.cosmology import CosmologySettings
-    from simulator.physics.models.density import SelfGravity
+    from simulator.plugins.gravity.cosmology import CosmologySettings
+    from simulator.plugins.gravity.density import SelfGravity
 
     background = CosmologySettings(**model["cosmology"])
     kinds = [(part, MODELS.get(part["kind"])) for part in named or parts]

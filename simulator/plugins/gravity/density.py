@@ -7,16 +7,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from simulator.physics.models.cosmology import CosmologySettings
+from simulator.errors import UserError
+from simulator.physics.models import MODELS, Equation
+from simulator.physics.models.equation import declared
+from simulator.plugins.gravity.cosmology import CosmologySettings
 from simulator.spectral import Grid, Layout
 from simulator.spectral.arrays import (
     Number,
     PhysicalScalar,
     PhysicalVector,
     SpectralScalar,
-    SpectralVector,
     Spectrum,
 )
 from simulator.spectral.grid import AXES
@@ -53,6 +54,20 @@ class SelfGravity:
         return {"density": density, "velocity": velocity}
 
 
+def attracting(model: Equation, kind: str, *fields: str) -> SelfGravity:
+    """The model, which is matter in its own gravity and evolves these fields; refuses other
+    models."""
+
+    def fits(each: type[Equation]) -> bool:
+        return issubclass(each, SelfGravity) and {*fields} <= {f.name for f in declared(each)}
+
+    if isinstance(model, SelfGravity) and fits(type(model)):
+        return model
+    kinds = " or ".join(name for name in MODELS if fits(MODELS[name]))
+    needed = f"model.kind: {kinds}" if kinds else "particles of a composite"
+    raise UserError(f"kind: {kind} needs {needed}")
+
+
 def center(layout: Layout, density: SpectralScalar) -> list[Number]:
     """x, y and z (length) of the centre of mass in the periodic box: the phase of the density's
     first mode along each axis. If that mode is zero (a homogeneous box), the result is
@@ -75,13 +90,6 @@ def center(layout: Layout, density: SpectralScalar) -> list[Number]:
 def by_axis(grid: Grid, name: str, values: Sequence[Number]) -> dict[str, Number]:
     """Columns `NAME_x`, ... from values along the three axes of arrays; in a plane two columns."""
     return {f"{name}_{axis}": value for axis, value in zip(AXES, grid.seen(values), strict=False)}
-
-
-def center_velocity(
-    layout: Layout, density: SpectralScalar, momentum: SpectralVector
-) -> Float[Array, "d"]:
-    """Velocity of the centre of mass: <rho v> / <rho>."""
-    return layout.at_zero(momentum).real / layout.at_zero(density).real
 
 
 def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:

@@ -1,13 +1,15 @@
 """Particles on a lattice or in a glass, and displaced from there. A glass has no order, like a
 random set, but without the noise of a random set at large scales."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.particle_start import (
@@ -19,6 +21,9 @@ from simulator.physics.particles.particle_start import (
 from simulator.spectral.arrays import ParticleVectors, SpectralVector, Whole
 from simulator.spectral.operators import gradient, solve_poisson
 from simulator.spectral.random import Stream
+
+if TYPE_CHECKING:
+    from simulator.plugins.gravity.particle_component import ParticleComponent
 
 Motion = tuple[ParticleVectors, ParticleVectors]
 """Displacements (length) and velocities (length/time)."""

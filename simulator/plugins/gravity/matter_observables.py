@@ -11,13 +11,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
-from simulator.physics.models.density import by_axis, center, density_power
 from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.plugins.gravity.cosmology import Background, mean_density
+from simulator.plugins.gravity.density import by_axis, center, density_power
 from simulator.spectral.arrays import Number, PhysicalScalar, SpectralScalar, Spectrum
 
 if TYPE_CHECKING:
-    from simulator.physics.models.composite import Composite, Matter
+    from simulator.plugins.gravity.composite import Composite, Matter
 
 MOMENTUM = ("mean_momentum_x", "mean_momentum_y", "mean_momentum_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
@@ -135,6 +137,40 @@ class AllMatter(Observable["Composite"]):
             specs.POTENTIAL, lambda fields: model.moment(fields).potential.values
         )
         return specs.by_name(density, potential, *parts)
+
+
+class ExpandingMatter(Observable[SplitEquation]):
+    """Matter that should be that of its expanding background."""
+
+    def warnings(self, model: SplitEquation, row: Mapping[str, float]) -> dict[str, str]:
+        """Warns if the mean density differs from that of the background, or if velocities of
+        particles are below half or above twice those of linear growth, K / |W| = (dD/d tau)^2 / (D
+        d^2 D/d tau^2)."""
+        background = model.background
+        if not isinstance(background, Background) or not background.gravity:
+            return {}
+        lines = {}
+        wanted = mean_density(background.settings, float(background.gravity))
+        ratio = row["mass"] / model.transform.grid.volume / wanted
+        if abs(ratio - 1) > 1e-3:
+            means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
+            lines["mean"] = f"{means}; structure then does not grow as in this background"
+        kinetic = row["kinetic_energy"]
+        potential = -row["potential_energy"]
+        a = background.scale_factor_at(row["time"])
+        # A lattice has no potential, and particles at rest have no wrong velocities.
+        depth = background.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
+        if model.populations and kinetic > 0 and potential > 1e-10 * depth:
+            now = background.grown(a)
+            speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
+            if not 0.5 < speed < 2:
+                means = (
+                    f"velocities are {speed:.3g} times those of growing structure at a = {a:.3g}"
+                )
+                lines["growth"] = (
+                    f"{means}; a file may have others than those that its format defines"
+                )
+        return lines
 
 
 def _potential_energies(

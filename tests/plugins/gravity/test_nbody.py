@@ -15,9 +15,9 @@ from scipy.special import erfc
 from tiers import slow
 
 from simulator.physics.models import outputs
-from simulator.physics.models.composite import EXPECTED
-from simulator.physics.particles.assignment import Assignment, cloud
 from simulator.physics.particles.population import crowded
+from simulator.plugins.gravity.assignment import Assignment, cloud
+from simulator.plugins.gravity.composite import EXPECTED
 from simulator.spectral import Grid, make_transform
 
 pytestmark = pytest.mark.spmd

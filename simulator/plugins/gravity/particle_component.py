@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from simulator.physics.models.component import (
+from simulator.physics.models.fields import DENSITY, DerivedField, MatterFields, by_name
+from simulator.physics.particles.domain import Domain
+from simulator.physics.particles.migration import settled
+from simulator.physics.particles.particle_set import ParticleSet
+from simulator.physics.particles.population import Population
+from simulator.physics.particles.species import crossing_rate
+from simulator.physics.user_function import UserFiles
+from simulator.plugins.gravity.assignment import Assignment, Scheme, cloud, compensated_cloud
+from simulator.plugins.gravity.component import (
     PARTICLES,
     Component,
     ComponentName,
@@ -18,16 +26,9 @@ from simulator.physics.models.component import (
     Potential,
     Work,
 )
-from simulator.physics.models.cosmology import Background
-from simulator.physics.models.density import SelfGravity, by_axis
-from simulator.physics.models.fields import DENSITY, DerivedField, MatterFields, by_name
-from simulator.physics.particles.assignment import Assignment, Scheme, cloud, compensated_cloud
-from simulator.physics.particles.domain import Domain
-from simulator.physics.particles.migration import settled
-from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.particles.population import Population
-from simulator.physics.particles.species import crossing_rate
-from simulator.physics.user_function import UserFiles
+from simulator.plugins.gravity.cosmology import Background
+from simulator.plugins.gravity.density import SelfGravity, by_axis
+from simulator.plugins.gravity.lattice import Motion, arranged
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -116,6 +117,12 @@ class ParticleComponent(SelfGravity, Component):
         self.assignment = Assignment(
             self.transform, settings.assignment, total, settings.interlacing
         )
+
+    def arranged(
+        self, density: float, motion: Callable[[jax.Array], Motion] | None = None
+    ) -> ParticleSet:
+        """See `lattice.arranged`."""
+        return arranged(self, density, motion)
 
     @property
     def domain(self) -> Domain:

@@ -9,10 +9,10 @@ from simulator.errors import UserError, prefixed
 from simulator.physics.initial import INITIALS
 from simulator.physics.initial.initial import Initial, StartFiles, start_of
 from simulator.physics.models import Equation
-from simulator.physics.models.component import PARTICLES
-from simulator.physics.models.composite import Composite, joined
-from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
+from simulator.plugins.gravity.component import PARTICLES
+from simulator.plugins.gravity.composite import Composite, joined
+from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.registry import PartsOf
 from simulator.settings import Settings
 
@@ -26,7 +26,7 @@ class CompositeInitialSettings(Settings):
 class CompositeStart(Initial):
     """Each component starts as its own model alone would, under the composite's gravity."""
 
-    composite = True
+    of_all = True
     Settings = CompositeInitialSettings
 
     def start_time(self, model: Equation, files: StartFiles) -> float:

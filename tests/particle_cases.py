@@ -61,3 +61,29 @@ def shared_out(position: np.ndarray, domain: Domain, capacity: int) -> ParticleS
         jax.device_put(counts, domain.sharding(1)),
         jax.device_put(jnp.int32(0), domain.everywhere),
     )
+
+
+HARD = 150
+"""The number of points inside each device's box."""
+
+
+def transform_of(layout, dtype, kernels="native"):
+    count, choice = LAYOUTS[layout]
+    return make_transform(GRID, jax.devices()[:count], dtype, kernels=kernels, **choice)
+
+
+def hard_positions(domain):
+    """(3, entries): points in each device's box, on cell borders, outside, beyond what it sees, and
+    no number."""
+    rng = np.random.default_rng(1)
+    box = np.array(GRID.box)[:, None]
+    spacing = np.array(GRID.spacing)[:, None]
+    inside = rng.random((3, HARD)) * box
+    borders = rng.integers(0, GRID.shape, (HARD, 3)).T * spacing
+    outside = (rng.random((3, HARD)) * 3 - 1) * box
+    faces = np.nextafter(box, 0) * rng.integers(0, 2, (3, HARD))
+    lost = np.full((3, 3), 1.0)
+    lost[np.arange(3), np.arange(3)] = (np.nan, np.inf, 1e30)
+    one = np.concatenate([inside, borders, outside, faces, lost], axis=1)
+    every = np.concatenate([one] * domain.devices, axis=1)
+    return jax.device_put(every, domain.sharding(2))

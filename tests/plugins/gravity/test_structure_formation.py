@@ -12,8 +12,8 @@ from scipy.integrate import solve_ivp
 from scipy.special import hyp2f1
 from tiers import slow
 
-from simulator.physics.models.cosmology import Background, CosmologySettings, expansion
-from simulator.physics.models.observables.matter import continued
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings, expansion
+from simulator.plugins.gravity.matter_observables import continued
 
 COSMOLOGY = "{start: 0.02, matter: 1.0, hubble: 1.0}"
 EXPANDING = f"model.cosmology={COSMOLOGY}"

@@ -12,13 +12,13 @@ from simulator.physics.initial.initial import (
     Fields,
     Initial,
     StartFiles,
-    attracting,
     from_values,
 )
-from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models import Equation
-from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
+from simulator.plugins.gravity.density import attracting
+from simulator.plugins.gravity.lattice import Motion, arranged
+from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.settings import Points, Positive, Real, Settings
 from simulator.spectral.grid import AXES
 

@@ -6,10 +6,9 @@ expansion, with gravity multiplied by a. The scale factor obeys da/d tau = a^3 H
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.errors import shown
+from simulator.physics.models.expansion import UNITS, ExpansionSettings
 from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
 from simulator.spectral.arrays import Number, holds
 
@@ -28,41 +28,6 @@ Reals = float | Table
 LARGEST_SCALE_FACTOR = 4.0
 # Growth is integrated from this fraction of the start, or of equality if that is earlier.
 _EARLIEST = 1e-7
-
-
-@dataclass(frozen=True)
-class Units:
-    """Units of a run with velocities in km/s."""
-
-    length: str
-    mass: str
-    density: str
-    megaparsecs: float  # The unit of length in Mpc, or in Mpc / h if `per_h`.
-    per_h: bool
-    gravity: float  # G in length (km/s)^2 / mass.
-
-    @property
-    def hubble(self) -> float:
-        """100 km/s/Mpc in km/s/length; 100 h km/s/Mpc if `per_h`."""
-        return 100 * self.megaparsecs
-
-
-UNITS = {
-    "kpc_km_s_msun": Units("kpc", "Msun", "Msun/kpc^3", 1e-3, False, 4.30091727e-6),
-    "mpc_h_km_s_msun_h": Units("Mpc/h", "Msun/h", "Msun h^2/Mpc^3", 1.0, True, 4.30091727e-9),
-}
-UnitsName = Literal["dimensionless", "kpc_km_s_msun", "mpc_h_km_s_msun_h"]
-
-
-def in_units(text: str, units: str) -> str:
-    """A field's units such as `mass/length^3` in the run's units."""
-    if (unit := UNITS.get(units)) is None:
-        return text
-    return {
-        "length/time": "km/s",
-        "length^2/time^2": "km^2/s^2",
-        "mass/length^3": unit.density,
-    }.get(text, text)
 
 
 class DarkEnergySettings(Settings):
@@ -86,7 +51,7 @@ def _scale_factor(value: object) -> Any:
     raise ValueError(f"a scale factor or {{redshift: Z}} is needed, not {shown(dict(value))}")
 
 
-class CosmologySettings(Settings):
+class CosmologySettings(ExpansionSettings):
     start: Annotated[
         Positive, BeforeValidator(_scale_factor, json_schema_input_type=float | str | dict)
     ] = Field(default=0.01, lt=1.0)
@@ -124,6 +89,9 @@ class CosmologySettings(Settings):
                 f"the expansion stands still at a = {turn[0]:.3g}; it has to go on to a = 4",
             )
         return self
+
+    def expansion(self) -> "Background":
+        return Background(self)
 
 
 def check_units(settings: Any) -> None:
@@ -174,6 +142,7 @@ class Background:
     """Scale factor and growth of a background; times are supercomoving, 0 at `start`."""
 
     points = 4097
+    latest = LARGEST_SCALE_FACTOR
 
     def __init__(self, settings: CosmologySettings, gravity: Number | float = 0.0):
         """`gravity`: G (length^3 / (mass time^2)) of the matter in it, 0 if none attracts."""

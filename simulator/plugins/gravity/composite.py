@@ -10,25 +10,25 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field, model_validator
 
-from simulator.errors import prefixed
-from simulator.physics.models.component import PARTICLES, Component, Gravity, Potential
-from simulator.physics.models.cosmology import (
-    UNITS,
-    Background,
-    CosmologySettings,
-    UnitsName,
-    check_units,
-    mean_density,
-)
-from simulator.physics.models.equation import Equation, Numerics
+from simulator.errors import UserError, prefixed
+from simulator.physics.models.equation import Numerics
+from simulator.physics.models.expansion import UNITS, UnitsName
 from simulator.physics.models.fields import MatterFields, check_arrangement
-from simulator.physics.models.observables.matter import EXPECTED, AllMatter, continued, total
 from simulator.physics.models.outputs import diagnostics
-from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.variables import Variables
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFiles
+from simulator.plugins.gravity.component import PARTICLES, Component, Gravity, Potential
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
+from simulator.plugins.gravity.matter_observables import (
+    EXPECTED,
+    AllMatter,
+    ExpandingMatter,
+    continued,
+    total,
+)
+from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.registry import PartsOf, Registry, subclass_of
 from simulator.settings import NonNegative, Settings, check_names_differ, wrong
 from simulator.spectral import Transform
@@ -87,6 +87,12 @@ class Matter(NamedTuple):
 
 
 class MatterVariables(Variables["Composite"]):
+    def check_start(self, model: "Composite", kind: str) -> None:
+        example = f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
+        raise UserError(
+            f"kind: {kind} gives one kind of matter; for a composite it belongs into {example}"
+        )
+
     def evolved(self, model: "Composite", fields: MatterFields, names: Collection[str]) -> Any:
         """The fields and particle sets of an initial condition, as they are: the linear terms of
         matter let no mode grow."""
@@ -115,7 +121,7 @@ class Composite(SplitEquation):
     )
     dimensions = 3
     variables = MatterVariables()
-    has = (AllMatter(),)
+    has = (AllMatter(), ExpandingMatter())
 
     def __init__(
         self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform
@@ -139,7 +145,7 @@ class Composite(SplitEquation):
         }
         self.joins_kicks = len(self.populations) == len(parts)
         self.gravity = settings.gravitational_constant
-        self.background = (
+        self.background: Background | None = (  # pyright: ignore[reportIncompatibleVariableOverride]
             Background(settings.cosmology, self.gravity) if settings.cosmology else None
         )
 
@@ -362,35 +368,6 @@ class Composite(SplitEquation):
             energy = diagnostics(self, fields, time)["energy"].astype(jnp.float64)
             memory[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
         return memory
-
-
-def matter_warnings(model: Equation, row: Mapping[str, float]) -> list[str]:
-    """Lines about matter that is not that of its expanding background, from a row of diagnostics:
-    if the mean density differs, or if velocities of particles are below half or above twice those
-    of linear growth, K / |W| = (dD/d tau)^2 / (D d^2 D/d tau^2)."""
-    if not isinstance(model, SplitEquation) or model.background is None:
-        return []
-    background = model.background
-    if not background.gravity:
-        return []
-    lines = []
-    wanted = mean_density(background.settings, float(background.gravity))
-    ratio = row["mass"] / model.transform.grid.volume / wanted
-    if abs(ratio - 1) > 1e-3:
-        means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
-        lines.append(f"{means}; structure then does not grow as in this background")
-    kinetic = row["kinetic_energy"]
-    potential = -row["potential_energy"]
-    a = background.scale_factor_at(row["time"])
-    # A lattice has no potential, and particles at rest have no wrong velocities.
-    depth = background.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
-    if model.populations and kinetic > 0 and potential > 1e-10 * depth:
-        now = background.grown(a)
-        speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
-        if not 0.5 < speed < 2:
-            means = f"velocities are {speed:.3g} times those of growing structure at a = {a:.3g}"
-            lines.append(f"{means}; a file may have others than those that its format defines")
-    return lines
 
 
 def _beside(fields: MatterFields) -> dict[str, Any]:
