@@ -184,7 +184,7 @@ class WaveComponent(FieldComponent):
         """Raises UserError, beginning with the key, for a trap or an absorber in an expanding
         background, and for a mass of the boson in other units than its own."""
         if problem := mass_problem(settings, gravity.units):
-            raise UserError(f"particle_mass: {problem}")
+            raise UserError(": ".join(problem))
         if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
             raise UserError(
                 "external_potential: a cosmology excludes external_potential and absorber; keep one"
