@@ -170,11 +170,6 @@ def budget_row(
     return BudgetRow(diagnostics(model, fields, time), change, balance)
 
 
-def resolution_warnings(model: Equation, row: Mapping[str, float]) -> dict[str, str]:
-    """Lines about the run's resolution, by their subject, from a row of diagnostics."""
-    return merged(part.warnings(model, row) for part in model.has)
-
-
 def step_trouble(model: Equation, fields: MatterFields) -> tuple[str, str] | None:
     """The reason why no step can be taken from finite fields, and a remedy; None if a step can be
     taken."""

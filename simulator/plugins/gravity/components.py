@@ -20,7 +20,6 @@ from simulator.physics.models.limits import advection_rate
 from simulator.physics.models.outputs import (
     derived_fields,
     diagnostics,
-    resolution_warnings,
     spectra,
     step_trouble,
 )
@@ -70,9 +69,6 @@ class FieldComponent(Component):
 
     def trouble(self, fields: MatterFields) -> tuple[str, str] | None:
         return step_trouble(self.free, fields)
-
-    def warnings(self, row: Mapping[str, float]) -> Mapping[str, str]:
-        return resolution_warnings(self.free, row)
 
 
 def _alone(

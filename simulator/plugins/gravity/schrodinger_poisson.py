@@ -37,7 +37,6 @@ from simulator.plugins.gravity import wave_functions
 from simulator.plugins.gravity.wave_observables import (
     WaveColumns,
     WaveFields,
-    WaveResolution,
     WaveSpectra,
 )
 from simulator.settings import HubbleParameter, NonNegative, Positive, Real, Settings, wrong
@@ -138,7 +137,7 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
     settings: SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
     numerics = Numerics(dealias=("none",), decays=True, split=True)
-    has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution())
+    has = (WaveColumns(), WaveSpectra(), WaveFields())
 
     self_interaction: float
     green: Green

@@ -81,16 +81,6 @@ class AllMatter(Observable["Composite"]):
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
-    def warnings(self, model: Composite, row: Mapping[str, float]) -> dict[str, str]:
-        lines = {}
-        for name, part in model.parts.items():
-            columns = {
-                k.removeprefix(f"{name}_"): x for k, x in row.items() if k.startswith(f"{name}_")
-            }
-            for subject, line in part.warnings(columns).items():
-                lines[f"{name}: {subject}"] = f"{name}: {line}"
-        return lines
-
     def spectra(self, model: Composite, fields: MatterFields) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is

@@ -74,10 +74,6 @@ class Observable(Generic[Model]):
         """Fields besides the evolved ones that output may request."""
         return {}
 
-    def warnings(self, model: Model, row: Mapping[str, float]) -> Mapping[str, str]:
-        """Lines about the run's resolution, by their subject, from a row of diagnostics."""
-        return {}
-
     def trouble(self, model: Model, fields: Fields) -> tuple[str, str] | None:
         """The reason why no step can be taken from finite fields, and a remedy; None if a step can
         be taken."""
