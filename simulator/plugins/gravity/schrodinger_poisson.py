@@ -250,6 +250,21 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
         extent = (physical.max(v) - physical.min(v)).astype(jnp.float64)
         return jax.lax.stop_gradient(jnp.maximum(extent, self.fastest_drift) / math.pi)
 
+    def outlook(self, speed: float, words: str) -> dict[str, bool]:
+        """The largest velocity (length/time) that the grid carries, at which a phase turns by pi
+        from a point to the next, beside the `speed` of the waves by the formula in `words`: a line,
+        and whether the grid suffices."""
+        grid = self.transform.grid
+        most = math.pi * self.hbar / max(grid.seen(grid.spacing))
+        line = f"the grid carries velocities up to pi hbar / (m dx) = {most:.3g}; {words} is {speed:.3g}"
+        if speed <= most:
+            return {line: True}
+        finer = speed / most
+        shape = [16 * math.ceil(finer * n / 16) for n in grid.seen(grid.shape)]
+        box = [float(f"{length / finer:.2g}") for length in grid.seen(grid.box)]
+        cure = f"grid.shape: {shape} or grid.box: {box} resolves them"
+        return {f"{line}, so the waves become noise of the grid; {cure}": False}
+
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 of a small density wave in matter at rest at the start: (hbar k^2 / 2m)^2 + k^2 g
         rho - 4 pi G rho."""
