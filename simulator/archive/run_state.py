@@ -23,7 +23,8 @@ class RunState:
 
     A `stopped` run ended early on request, a `failed` run because of an error; both can be
     continued. A `running` run without a live lock was killed. `seconds` is the wall time of all
-    starts of the run. `advanced` tells whether this start took a step beyond its first state.
+    starts of the run, and `energy` the joules, by source, of those that ended by themselves, where
+    the machine has counters. `advanced` tells whether this start took a step beyond its first state.
     `updated` is UTC. `ledger` is the number of times that the ledger was written."""
 
     state: StateName
@@ -42,14 +43,15 @@ class RunState:
     reason: str | None = None
     updated: str = ""
     ledger: int = 0
+    energy: dict[str, float] | None = None
 
 
 def write_state(folder: Path, state: RunState) -> None:
     """Replace `folder/state.json`, sealed, with the present time."""
-    stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    replace_file(
-        folder / NAME, sealed_json({"program": _PROGRAM, **asdict(state), "updated": stamp})
-    )
+    content = asdict(state) | {"updated": datetime.now(UTC).isoformat(timespec="seconds")}
+    if state.energy is None:
+        del content["energy"]
+    replace_file(folder / NAME, sealed_json({"program": _PROGRAM, **content}))
 
 
 def read_state(folder: Path) -> RunState | None:

@@ -13,6 +13,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import DTypeLike
 
+from simulator.archive.array_file import ArrayFile
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import Axis
 from simulator.archive.restore import restored_array
@@ -27,7 +28,7 @@ from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.physics.particles.particle_start import StoredParticles
 from simulator.physics.particles.population import Population, Populations
-from simulator.physics.terms.term import StoredValues
+from simulator.physics.stored_values import StoredValues
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Layout, Transform, make_transform
@@ -225,8 +226,9 @@ class RunInputs(Inputs):
     def particles(self, path: str, name: str) -> ParticlesOnDisk:
         return ParticlesOnDisk(self.opened(path), name)
 
-    def array(self, stored: StoredValues) -> StoredValues:
+    def array(self, path: str, dataset: str | None) -> StoredValues:
         """An array of values on the grid in a file of another program."""
+        stored = ArrayFile(path, dataset)
         self.digest(stored.path)
         return stored
 

@@ -1,6 +1,6 @@
 """Reads from flags and environment how many processes a run has, and the id of this process.
 
-`discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take
+`discover` is a function from an environment to an `Allocation`; `start` acts on it. Flags take
 precedence over SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over
 MPI's `mpirun` and Flux, these over a Slurm step, a Slurm step over other launchers, and these over
 a single local process. (Inside a job `mpirun` starts its helpers with `srun`, so that its processes
@@ -74,6 +74,7 @@ _LAUNCHERS = (
 _PMI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 # ids of Slurm steps that were not started by an srun command line (slurm.h)
 _BATCH_LIKE_STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
+_LONGEST_HOST = 256
 # ports below Linux's ephemeral range, which outgoing connections use
 PORTS = range(20000, 32768)
 
@@ -138,7 +139,8 @@ def discover(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> Allocation:
-    """The allocation that flags (the keywords) and environment describe. A pure function.
+    """The allocation that flags (the keywords) and environment describe. A pure function of them and
+    of PBS's list of hosts.
 
     Raises UserError for contradictions, incomplete descriptions by hand or by a launcher, and
     heterogeneous jobs. A suspicious environment (such as a shell inside a job) gives a local
@@ -264,7 +266,11 @@ def _launched(
             raise UserError(f"the launcher's variables contradict each other: {values}")
         job = _job(environ)
         # Open MPI, Flux and PALS name each launch; those of others differ by job alone.
-        launch = re.sub(r"[^\w.-]", "-", environ.get(launcher.launch, ""), flags=re.ASCII)
+        launch = environ.get(launcher.launch) or environ.get("PBS_JOBID", "")
+        launch = re.sub(r"[^\w.-]", "-", launch, flags=re.ASCII)
+        visible = visible_gpus(environ)
+        # Fewer GPUs than processes: a script around the program, or the launcher, gave each its own.
+        own = visible is not None and len(visible) < sharers
         return Allocation(
             "mpi",
             process,
@@ -272,11 +278,9 @@ def _launched(
             local_rank=local,
             local_processes=sharers,
             cores=_cores(environ, sharers),
-            gpus=GpuShare(visible_gpus(environ), local, sharers),
+            gpus=GpuShare(visible) if own else GpuShare(visible, local, sharers),
             coordinator=coordinator,
-            coordinator_host=_first_host(
-                environ.get("SLURM_JOB_NODELIST", ""), on_one=sharers == number
-            ),
+            coordinator_host="localhost" if sharers == number else _first_host(environ),
             rendezvous=".".join(filter(None, ("mpirun", job and job.id, launch))),
             job=job,
             warnings=warnings,
@@ -301,13 +305,14 @@ def _refuse_unknown_number(environ: Mapping[str, str]) -> None:
             raise UserError(f"{said}, but not of how many: {cure}")
 
 
-def _first_host(hosts: str, on_one: bool) -> str | None:
-    """The host of process 0 of a launcher: this one, if all processes are `on_one`, else the first
-    of the job's `hosts`, if it is known."""
-    if on_one:
-        return "localhost"
+def _first_host(environ: Mapping[str, str]) -> str | None:
+    """The first host of the job, where launchers put process 0, if Slurm or PBS names it."""
     with contextlib.suppress(ValueError):
-        return next(iter(host_names(hosts)), None)
+        for host in host_names(environ.get("SLURM_JOB_NODELIST", "")):
+            return host
+    path = environ.get("PBS_NODEFILE", "")
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+        return file.readline(_LONGEST_HOST).strip() or None
     return None
 
 

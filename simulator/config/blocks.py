@@ -38,7 +38,9 @@ from simulator.settings import (
 
 Block = TypeVar("Block", bound=Settings)
 
-_PER_AXIS = entries("three values are needed, one for each of x, y and z, or two", 2, 3)
+_PER_AXIS = entries(
+    "two or three values are needed, one for each axis (in one dimension the second is 1)", 2, 3
+)
 
 
 class GridSettings(Settings):
@@ -249,6 +251,11 @@ class ProcessSettings(Settings):
     threads and ends the run. Give more time if a step, a row of output or a compilation takes
     longer."""
 
+    wall_time: Seconds | None = None
+    """The run writes a checkpoint and ends with exit code 3 before this wall time has passed since
+    its command began: seconds, or 90min, 4h. It stops by stop_within, and at most an eighth of the
+    time, earlier."""
+
     rendezvous: Seconds = 900.0
     """Time for which processes wait for one another at the start; longer for more than 512
     processes."""
@@ -281,16 +288,13 @@ class SnapshotSettings(Cadence):
     snapshots."""
 
 
-class CheckpointSettings(Settings):
-    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the
-    end."""
+class CheckpointSettings(Cadence):
+    """Checkpoints for restarting; a checkpoint is also written at every early stop and at the end.
+    Steps end exactly at the times of `every`."""
 
-    every_wall: Seconds = 900.0
-    """Interval in wall-clock time: seconds, or 10min, 2h."""
-    every_steps: Count | None = None
-    """Interval in steps."""
+    every_wall: Seconds | None = 900.0
     keep_last: Count = 2
-    """Number of newest checkpoints that are kept."""
+    """Number of newest checkpoints that are kept, whatever made them due."""
     keep_every: Count | None = None
     """Also keep every checkpoint whose step is a multiple of this."""
 

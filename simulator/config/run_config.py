@@ -236,7 +236,8 @@ class RunConfig(Shown, Settings):
             steps = f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}"
             least = stop / MOST_STEPS
             raise wrong("time.dt", f"{steps}; at least {least:g}, or time.max_steps, is needed")
-        cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
+        names = ("diagnostics", "snapshots", "checkpoints")
+        cadences = [(name, getattr(self.output, name)) for name in names]
         cadences += [
             (kind.name, settings) for _, kind, settings in requested(self.output) if settings
         ]

@@ -3,6 +3,7 @@
 import argparse
 import platform
 from functools import partial
+from math import prod
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -14,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from simulator.archive.stored_state import RunInputs
-from simulator.cluster import Allocation
+from simulator.cluster import Allocation, energy
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure
 from simulator.files import replace_json
@@ -104,7 +105,8 @@ def measure_step(
     Seconds of a `step`: the median of at least five `rounds`, after a warm-up. Memory of a device:
     `memory_bytes`; in words of the run's precision per grid point of the device the state
     (`resident`) and `temporary`. `exchanges`: number and sent bytes of the all-to-alls of one
-    device, 0 if the backend does not report them."""
+    device, 0 if the backend does not report them.
+    `joules` of a step by source, if the machine has counters."""
     cluster = simulation.cluster
     one_step = partial(seconds_per_step, simulation, compiled)
     one_step(1)
@@ -112,9 +114,12 @@ def measure_step(
     one_step(steps)
     rounds: list[float] = []
     start = perf_counter()
+    meter = energy.meter_of(cluster)
     # The first process decides, so that all take the same number of steps.
     while cluster.broadcast(len(rounds) < 5 or perf_counter() - start < seconds):
         rounds.append(one_step(steps))
+    joules = energy.by_source(cluster.gather(meter.joules()))
+    meter.close()
     step = median(rounds)
     points = simulation.grid.points
     devices = len(cluster.devices)
@@ -132,6 +137,7 @@ def measure_step(
         "points_per_second": points / devices / step,
         "limits": _limits(simulation, 4 * work.transformed, work.operations),
         "rounds": rounds,
+        **({"joules": {n: j / (steps * len(rounds)) for n, j in joules.items()}} if joules else {}),
     }
 
 
@@ -207,6 +213,12 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
     exchanges = costs["exchanges"]
     sent = f"{exchanges['count']} all-to-all ({size(exchanges['bytes'])})"
     resident = costs["resident"]
+    points = prod(costs["shape"])
+    joules = [
+        f"{'energy':18}{energy.with_prefix(value):>10}   by {source}; "
+        f"{energy.with_prefix(value / points)} per point and step"
+        for source, value in costs.get("joules", {}).items()
+    ]
     temporary = costs["temporary"]
     return [
         f"{costs['name']}: {costs['model']}, {' x '.join(map(str, costs['shape']))}, {costs['integrator']}, "
@@ -220,4 +232,5 @@ def step_lines(costs: dict[str, Any]) -> list[str]:
         f"{'memory':18}{size(costs['memory_bytes']):>10}   on each device; words per grid point: "
         f"{resident + temporary:.2f} = state {resident:.2f} + temporary {temporary:.2f}",
         f"{'sends':18}{sent if exchanges['count'] else 'nothing'}",
+        *joules,
     ]

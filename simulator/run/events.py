@@ -1,7 +1,8 @@
 """The schedule of a run: events due by simulation time, by step, and by wall clock.
 
-The n-th event of `every` lies at start + n * every, by multiplication, because a sum would drift.
-The event n = 0 is the first state and is governed by `Event.first`. A time counts as reached if it
+The n-th event of `every` lies at the time n * every, by multiplication, because a sum would drift,
+also in a run whose time goes on from an earlier one. The first state is governed by `Event.first`. A
+time counts as reached if it
 is at most EVENT_TOLERANCE * dt ahead, so that round-off neither causes a tiny step nor delays an
 event by a step.
 
@@ -11,12 +12,11 @@ changing a decision. The wall clock, which differs between processes, is left to
 whose answers the processes agree before acting."""
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from simulator.config.blocks import EVENT_TOLERANCE, CheckpointSettings, OutputSettings
+from simulator.config.blocks import EVENT_TOLERANCE, OutputSettings
 from simulator.measure import Cadence, requested
 
 
@@ -55,12 +55,10 @@ class Event:
 def events(settings: OutputSettings) -> tuple[Event, ...]:
     """The events of a run, in the order in which they are taken."""
 
-    def event(
-        name: str, cadence: Cadence | CheckpointSettings, *, first: bool = True, align: bool = False
-    ) -> Event:
-        every = getattr(cadence, "every", None)
+    def event(name: str, cadence: Cadence, *, first: bool = True, align: bool = False) -> Event:
         align = align or getattr(cadence, "align", False)
-        return Event(name, every, cadence.every_steps, cadence.every_wall, align, first, last=True)
+        every, steps, wall = cadence.every, cadence.every_steps, cadence.every_wall
+        return Event(name, every, steps, wall, align, first, last=True)
 
     series = [
         event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None
@@ -69,7 +67,7 @@ def events(settings: OutputSettings) -> tuple[Event, ...]:
         event("diagnostics", settings.diagnostics),
         *series,
         event("snapshots", settings.snapshots, align=True),
-        event("checkpoints", settings.checkpoints, first=False),
+        event("checkpoints", settings.checkpoints, first=False, align=True),
     )
 
 
@@ -89,13 +87,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.counts:
-            lists = {
-                event.name: event.every if isinstance(event.every, tuple) else ()
-                for event in self.events
-            }
-            counts = {
-                name: 1 + bisect_right(times, self.start_time) for name, times in lists.items()
-            }
+            start = self.start_time
+            counts = {e.name: self._count_beyond(e, -math.inf, start) for e in self.events}
             object.__setattr__(self, "counts", counts)
 
     def finished(self, moment: Moment) -> bool:
@@ -135,8 +128,9 @@ class Schedule:
     def passed(self, moment: Moment) -> Self:
         """The schedule after the events due at this state: the next time of each event lies beyond
         the state."""
-        counts = {event.name: self._count_beyond(event, moment.limit) for event in self.events}
-        return replace(self, counts=counts)
+        limit, counts = moment.limit, self.counts
+        beyond = {e.name: self._count_beyond(e, counts[e.name], limit) for e in self.events}
+        return replace(self, counts=beyond)
 
     def next_aligned(self, dt: float) -> float:
         """The time at which a step has to end exactly: the time of the next aligned event, or the
@@ -172,7 +166,7 @@ class Schedule:
             for event in self.events
             if event.every
         }
-        return {"start_time": self.start_time, "start_step": self.start_step, "next": counts}
+        return {"start_time": self.start_time, "start_step": self.start_step, "due": counts}
 
     @classmethod
     def restored(
@@ -186,7 +180,7 @@ class Schedule:
         """The schedule of a run that continues at `moment`, after the events of that state.
 
         An event whose `every` equals the stored value is due exactly as in the uninterrupted run; a
-        new or changed event counts from the run's start and is next due beyond `moment`."""
+        new or changed event is next due beyond `moment`."""
         fresh = cls(
             tuple(events),
             stop_time,
@@ -198,7 +192,7 @@ class Schedule:
         planned = {event.name: _plain(event.every) for event in events}
         stored = {
             name: int(count)
-            for name, (every, count) in state["next"].items()
+            for name, (every, count) in state.get("due", {}).items()
             if planned.get(name) == every
         }
         return replace(fresh, counts={**fresh.counts, **stored})
@@ -206,20 +200,19 @@ class Schedule:
     def _next(self, event: Event) -> float:
         return math.inf if event.every is None else self._nth(event.every, self.counts[event.name])
 
-    def _nth(self, every: float | tuple[float, ...], count: int) -> float:
+    @staticmethod
+    def _nth(every: float | tuple[float, ...], count: int) -> float:
         if isinstance(every, tuple):
             return every[count - 1] if count <= len(every) else math.inf
-        return self.start_time + count * every
+        return count * every
 
-    def _count_beyond(self, event: Event, limit: float) -> int:
-        count = self.counts[event.name]
+    def _count_beyond(self, event: Event, least: float, limit: float) -> int:
+        """The number, from `least` on, of the first event later than `limit`."""
         every = event.every
-        if every is None:
-            return count
-        if not isinstance(every, tuple):
-            # The division is only approximate; the comparison that `due` makes decides.
-            count = max(count, math.floor((limit - self.start_time) / every) - 1)
-        while self._nth(every, count) <= limit:
+        # The division is only approximate; the comparison that `due` makes decides.
+        near = math.floor(limit / every) - 1 if isinstance(every, float) else 1
+        count = int(max(least, near))
+        while every is not None and self._nth(every, count) <= limit:
             count += 1
         return count
 

@@ -16,6 +16,7 @@ from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.run_writer import Output
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_writer import Writer
+from simulator.cluster import energy
 from simulator.cluster.failure import Watchdog, describe, to_log_file
 from simulator.config import dump_config
 from simulator.errors import RunFailure
@@ -29,7 +30,7 @@ from simulator.run.prepare import find_start, headline, prepare_folder, take_up
 from simulator.run.progress import Progress, ending_lines
 from simulator.run.refusals import check_memory, check_messages, decision_of
 from simulator.run.run_status import waiting_job
-from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
+from simulator.run.signals import End, Flag, SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
@@ -98,8 +99,10 @@ class _Run:
         self.state_file = StateFile(self.folder, self.config.time.stop)
         self.spent = spent
         self.compiling = Compiling(together=self.cluster.num_processes == 1)
+        self.meter = energy.meter_of(self.cluster)
 
     def close(self) -> None:
+        self.meter.close()
         self.compiling.close()
         if self.lock is not None:
             self.lock.release()
@@ -227,9 +230,12 @@ class _Run:
 
     def complete(self, outcome: Outcome) -> int:
         """Records the end of the run, and says it. Returns the exit code."""
+        joules = energy.by_source(self.cluster.gather(self.meter.joules()))
         if self.cluster.is_first:
+            joules |= energy.of_step(os.environ)
+            self.state_file.took(joules)
             self.state_file.write(outcome.ended, outcome.moment, outcome.reason)
-            for line in ending_lines(self.simulation, outcome, self.spent.parts):
+            for line in ending_lines(self.simulation, outcome, self.spent.parts, joules):
                 self.log.say(line)
             if self.ledger is not None:
                 # The last time in this start; only the state file, which counts the versions, is
@@ -253,11 +259,15 @@ class _Run:
     def _watch(self, signals: SignalFlags) -> Watch:
         if not self.cluster.is_first:
             return Watch(signals)
+        ends: dict[Flag, End] = {}
         now = time.time()
-        if (job := job_deadline(os.environ, now)) is None:
-            return Watch(signals, self.folder)
-        end, limit = job
-        return Watch(signals, self.folder, end - now, lead(limit))
+        if (job := job_deadline(os.environ, now)) is not None:
+            end, limit = job
+            ends[Flag.DEADLINE] = End(end - now, lead(limit))
+        if (limit := self.config.run.wall_time) is not None:
+            left = limit - sum(self.spent.parts.values())
+            ends[Flag.WALL_TIME] = End(left, lead(limit, self.config.run.stop_within))
+        return Watch(signals, self.folder, ends)
 
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)

@@ -20,6 +20,7 @@ from rich.table import Column
 
 from simulator.archive.manifest import SAVES, committed
 from simulator.archive.series_file import read_columns, series_names
+from simulator.cluster import energy
 from simulator.physics.models.cosmology import Background
 from simulator.physics.models.split_equation import background_of
 from simulator.physics.resolution_columns import RESOLVED, UNDER_RESOLVED, judged
@@ -191,8 +192,13 @@ def typed() -> tuple[str, ...]:
     return (path, *module)
 
 
-def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, float]) -> list[str]:
-    """The lines at the end of a run."""
+def ending_lines(
+    simulation: Simulation,
+    outcome: Outcome,
+    spent: Mapping[str, float],
+    joules: Mapping[str, float],
+) -> list[str]:
+    """The lines at the end of a run. `joules`: its energy, by source."""
     folder = short(simulation.config.output.directory)
     moment = outcome.moment
     z = redshift_of(background_of(simulation.model), moment.time)
@@ -207,6 +213,8 @@ def ending_lines(simulation: Simulation, outcome: Outcome, spent: Mapping[str, f
         commands = ("resume", *drawing)
     if outcome.steps and outcome.seconds > 0:
         lines.append(step_cost(outcome.steps, outcome.seconds, simulation.grid.points, devices))
+    if joules:
+        lines.append(f"energy of this start: {energy.in_words(joules)}")
     return lines + summary(folder, spent, [[*typed(), name, str(folder)] for name in commands])
 
 

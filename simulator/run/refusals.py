@@ -25,7 +25,7 @@ from simulator.physics.initial.initial import ForeignParticles, StoredParticles
 from simulator.physics.models import MODELS
 from simulator.physics.models.composite import Composite
 from simulator.physics.particles import Domain, ParticleSet
-from simulator.physics.terms.term import StoredValues
+from simulator.physics.stored_values import StoredValues
 from simulator.plan.capacity import NICE
 from simulator.run.folder import (
     USUAL,
@@ -216,8 +216,8 @@ class _InputsOnPaper(RunInputs):
     def snapshot(self, path: str) -> "_FieldsOnPaper":
         return _FieldsOnPaper(self.opened(path))
 
-    def array(self, stored: StoredValues) -> Any:
-        return _ArrayOnPaper(super().array(stored))
+    def array(self, path: str, dataset: str | None) -> Any:
+        return _ArrayOnPaper(super().array(path, dataset))
 
     def particles(self, path: str, name: str) -> Any:
         return _ParticlesOnPaper(super().particles(path, name))

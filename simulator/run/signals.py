@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class Flag(IntEnum):
     CHECKPOINT_FILE = 2
     DEADLINE = 3  # Seconds left to the job's end, at least 1.
     FAILURE = 4  # This process cannot continue (a full disk, a lost lock).
+    WALL_TIME = 5  # Seconds left of `run.wall_time`, at least 1.
 
 
 class SignalFlags:
@@ -123,34 +125,44 @@ class SignalFlags:
             os._exit(128 + signal.SIGINT)
 
 
+class End(NamedTuple):
+    """A time at which a run has to have ended."""
+
+    left: float  # Seconds from now.
+    lead: float  # Seconds before that at which the run stops.
+
+
 class Watch:
     """The requests to this process, polled between two calls of the device loop.
 
-    `folder` and `left` are None on all processes but the first. `left` is the number of seconds from
-    now to the end of the job; the run stops `lead` seconds before that. `clock` counts seconds; it is
-    not the time of day, which may be set while the job runs."""
+    `folder` is None, and `ends` are empty, on all processes but the first; `ends` are those of the
+    flags DEADLINE and WALL_TIME. `clock` counts seconds; it is not the time of day, which may be set
+    while the job runs."""
 
     def __init__(
         self,
         signals: SignalFlags,
         folder: Path | None = None,
-        left: float | None = None,
-        lead: float = 0.0,
+        ends: Mapping[Flag, End] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._signals = signals
         self._folder = folder
-        self._deadline = None if left is None else clock() + left
-        self._lead = lead
+        self._ends = {flag: (clock() + end.left, end.lead) for flag, end in ends.items()}
         self._clock = clock
 
     def poll(self, *, failed: bool = False, wall: Sequence[bool] = ()) -> np.ndarray:
         """The flags of this process, int32, in the order of `Flag`, followed by `wall`
         (`WallTimer.due`). The caller takes the maximum over all processes."""
-        left = None if self._deadline is None else self._deadline - self._clock()
-        ends = max(int(left), 1) if left is not None and left <= self._lead else 0
-        files = self._asked("stop"), self._asked("checkpoint")
-        return np.array([self._signals.received, *files, ends, failed, *wall], dtype=np.int32)
+        flags = np.zeros(len(Flag), np.int32)
+        flags[Flag.SIGNAL] = self._signals.received
+        flags[Flag.STOP_FILE] = self._asked("stop")
+        flags[Flag.CHECKPOINT_FILE] = self._asked("checkpoint")
+        flags[Flag.FAILURE] = failed
+        for flag, (end, lead) in self._ends.items():
+            left = end - self._clock()
+            flags[flag] = max(int(left), 1) if left <= lead else 0
+        return np.array([*flags, *wall], np.int32)
 
     def agreed(self, flags: np.ndarray) -> None:
         """Take note of the `flags` on which the processes have agreed."""
@@ -178,6 +190,8 @@ def stop_reason(flags: np.ndarray) -> str | None:
         return "the file stop in the run folder"
     if flags[Flag.DEADLINE]:
         return f"the job ends in {int(flags[Flag.DEADLINE])} s"
+    if flags[Flag.WALL_TIME]:
+        return f"run.wall_time ends in {int(flags[Flag.WALL_TIME])} s"
     return None
 
 
@@ -191,8 +205,8 @@ def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] 
     return None
 
 
-def lead(limit: float) -> float:
-    """Seconds before the end of a job with time limit `limit` at which the run stops if no signal
-    came earlier: half of the 120 s, or quarter of the limit, at which the job script requests its
-    signal (`SlurmSettings.lead`)."""
-    return min(60.0, limit / 8)
+def lead(limit: float, within: float = 60.0) -> float:
+    """Seconds before the end of a time limit at which the run stops, at most `within`. For a job in
+    which no signal came earlier: half of the 120 s, or quarter of the limit, at which the job script
+    requests its signal (`SlurmSettings.lead`)."""
+    return min(within, limit / 8)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -50,8 +51,15 @@ class StateFile:
         existing file."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
-            fields = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time")
+            fields = ("step", "time", "dt", "last_checkpoint", "last_checkpoint_time", "energy")
             self._state = replace(self._state, **{name: getattr(state, name) for name in fields})
+
+    def took(self, joules: Mapping[str, float]) -> None:
+        """Add the energy of this start, by source."""
+        if joules:
+            before = self._state.energy or {}
+            sums = before | {n: before.get(n, 0.0) + value for n, value in joules.items()}
+            self._state = replace(self._state, energy=sums)
 
     def begin(self, first_time: float, first_step: int, *, continued: bool) -> None:
         """The run began at `first_time`; this start takes its steps from `first_step` on."""

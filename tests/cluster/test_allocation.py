@@ -463,6 +463,23 @@ def test_launchers_whose_processes_share_one_host_need_no_coordinator():
     assert discover(FLUX | {"FLUX_JOB_NNODES": "1", "FLUX_TASK_LOCAL_ID": "3"}).coordinator_host
 
 
+def test_pbs_names_the_first_host_and_the_launch(tmp_path):
+    nodes = tmp_path / "nodes"
+    job = {"PBS_NODEFILE": str(nodes), "PBS_JOBID": "12[3].server"}
+    assert discover(PMI | PALS | job).coordinator_host is None
+    nodes.write_text("x1000c0s0b0n0\nx1000c0s0b0n1\n")
+    found = discover(PMI | PALS | job)
+    assert (found.coordinator_host, found.rendezvous) == ("x1000c0s0b0n0", "mpirun.2e4b-11")
+    assert discover(HYDRA | job).rendezvous == "mpirun.12-3-.server"
+
+
+def test_a_process_that_sees_fewer_gpus_than_its_host_has_processes_uses_them_all():
+    """A script that sets CUDA_VISIBLE_DEVICES for each rank, or the launcher's affinity."""
+    launch = PMI | PALS
+    assert discover(launch | {"CUDA_VISIBLE_DEVICES": "3"}).gpus.take(1) == (0,)
+    assert discover(launch | {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}).gpus.take(4) == (2, 3)
+
+
 def test_a_step_wins_over_the_variables_that_slurm_sets_for_an_mpi_but_not_over_flux():
     for mpi in (PMI | PALS, {"PMIX_RANK": "1"}):
         found = discover(environment("gpus-per-task", 1) | mpi)

@@ -20,7 +20,7 @@ ADDED = [
     ("grid: {bocks: 1}", "4: grid.bocks: unknown key, did you mean grid.box?"),
     (
         "grid:\n  shape: [64]",
-        "5: grid.shape: three values are needed, one for each of x, y and z, or two, not [64]",
+        "5: grid.shape: two or three values are needed, one for each axis (in one dimension the second is 1), not [64]",
     ),
     (
         "grid:\n  shape: [64, 64]\n  box: [1, 1, 1]",
@@ -112,8 +112,8 @@ ADDED = [
         "4: output.snapshots.fields: a list is needed, e.g. [a, b], not 'velocity'",
     ),
     (
-        "output: {checkpoints: {every: 0.1}}",
-        "4: output.checkpoints.every: unknown key, did you mean output.checkpoints.every_wall or output.checkpoints.every_steps?",
+        "output: {checkpoints: {every_step: 1}}",
+        "4: output.checkpoints.every_step: unknown key, did you mean output.checkpoints.every_steps?",
     ),
     (
         "output: {checkpoints: {every_wall: 5 parsec}}",

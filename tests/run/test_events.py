@@ -75,7 +75,9 @@ def times_of(event, start, duration):
     """The times of an event from the start to beyond the duration."""
     if isinstance(event.every, tuple):
         return [time for time in event.every if time > start]
-    return [start + n * event.every for n in range(1, 2 + math.ceil(duration / event.every))]
+    first = math.floor(start / event.every)
+    times = [(first + n) * event.every for n in range(3 + math.ceil(duration / event.every))]
+    return [time for time in times if time > start]
 
 
 @relaxed
@@ -193,6 +195,14 @@ def test_first_and_last_states_also_by_number_of_steps():
         110,
     ]
     assert schedule.finished(Moment(110, 0.0, 0.1)) and not schedule.finished(Moment(109, 0.0, 0.1))
+
+
+def test_a_run_that_goes_on_has_the_times_of_a_run_from_zero():
+    """From a snapshot between two times, and from one that is at a time but for round-off."""
+    event = Event("rows", every=0.1)
+    for start, first in ((0.25, 0.3), (3 * 0.1, 0.4), (0.3, 0.4)):
+        schedule = Schedule((event,), stop_time=2.0, start_time=start)
+        assert schedule.passed(Moment(0, start, 0.01)).next_soft() == pytest.approx(first)
 
 
 def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present():

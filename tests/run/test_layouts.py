@@ -183,6 +183,20 @@ def test_two_processes_of_another_launcher_are_one_run(one_device, tmp_path, var
     assert_alike(tmp_path / "run", one_device)
 
 
+def test_processes_on_several_hosts_without_a_run_folder_meet_on_the_first_host_of_pbs(tmp_path):
+    """Each is the only one of its host; the hosts are this one."""
+    (tmp_path / "nodes").write_text("localhost\nlocalhost\n")
+    job = {"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": f"{os.getpid()}.{tmp_path.name}"}
+    alone = {"PALS_LOCAL_RANKID": "0", "PMI_LOCAL_SIZE": "1", "PMI_SIZE": "2"}
+    with (
+        started("doctor", **job, **alone, PALS_RANKID="1") as other,
+        started("doctor", **job, **alone, PALS_RANKID="0") as process,
+    ):
+        shown = process.communicate(timeout=120), other.communicate(timeout=30)
+    assert (process.returncode, other.returncode) == (0, 0), shown
+    assert "coordinator localhost:" in shown[0][0] and "all processes joined" in shown[0][0]
+
+
 @pytest.fixture(scope="module")
 def simulation(one_device):
     return Simulation(

@@ -24,6 +24,7 @@ from tiers import slow
 
 from simulator import open_run
 from simulator.archive.manifest import committed
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.cli import main
 from simulator.run.folder import computed_with, stored_config
 
@@ -164,6 +165,30 @@ time: {stop: 10, dt: 0.01, max_steps: 4, integrator: rk2}
 devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 2}, checkpoints: {every_steps: 2}}
 """
+
+
+def test_a_wall_time_stops_a_run_after_a_step_with_a_checkpoint(tmp_path):
+    """However short it is, every start takes a step, so that a loop of starts ends."""
+    config = write_case(tmp_path, FORCED)
+    run = tmp_path / "run"
+    for step in (1, 2):
+        assert simulate(config, run, "run.wall_time=1e-3") == 3
+        state = open_run(run).state
+        assert (state.state, state.step, state.last_checkpoint) == ("stopped", step, step)
+        assert state.reason == "run.wall_time ends in 1 s"
+    assert simulate(config, run, "run.wall_time=1h") == 0
+
+
+def test_checkpoints_at_times_of_the_simulation(tmp_path):
+    """The steps of a cfl number end there, and the newest ones are kept."""
+    text = FORCED.replace("dt: 0.01, max_steps: 4", "cfl: 0.4").replace("stop: 10", "stop: 0.5")
+    config = write_case(tmp_path, text.replace("checkpoints: {every_steps: 2}", "checkpoints: {}"))
+    words = ["output.checkpoints.every=[0.1, 0.2, 0.35]", "output.checkpoints.keep_last=3"]
+    assert simulate(config, tmp_path / "run", *words) == 0
+    saved = [open_snapshot(folder).time for folder in committed(tmp_path / "run/checkpoints")]
+    assert saved == [0.2, 0.35, 0.5]
+
+
 SECRETS = [
     "SLURM_JWT",
     "AWS_SECRET_ACCESS_KEY",

@@ -20,6 +20,7 @@ from simulator.cluster.queue import slurm_seconds
 from simulator.run.signals import (
     SECOND_INTERRUPT_AFTER,
     SIGNALS,
+    End,
     Flag,
     SignalFlags,
     Watch,
@@ -143,17 +144,19 @@ def test_files_in_the_run_folder_ask_and_are_removed_when_obeyed(tmp_path):
 
 def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
     now = 900.0
-    watch = Watch(SignalFlags(), left=100.0, lead=60.0, clock=lambda: now)
+    ends = {Flag.DEADLINE: End(100.0, 60.0), Flag.WALL_TIME: End(200.0, 30.0)}
+    watch = Watch(SignalFlags(), ends=ends, clock=lambda: now)
     assert not watch.poll().any()
     now = 945.5
     assert watch.poll()[Flag.DEADLINE] == 54
     assert stop_reason(watch.poll()) == "the job ends in 54 s"
+    assert not watch.poll()[Flag.WALL_TIME]
     now = 2000.0
     assert watch.poll()[Flag.DEADLINE] == 1
     mine = Watch(SignalFlags()).poll(wall=(False, True))
     other = Watch(SignalFlags()).poll(failed=True, wall=(False, False))
     agreed = np.maximum(mine, other)
-    assert agreed.dtype == np.int32 and list(agreed) == [0, 0, 0, 0, 1, 0, 1]
+    assert agreed.dtype == np.int32 and list(agreed) == [0, 0, 0, 0, 1, 0, 0, 1]
     assert stop_reason(agreed) == "a process cannot go on" and stop_reason(mine) is None
 
 

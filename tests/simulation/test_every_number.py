@@ -431,6 +431,7 @@ def test_slopes_are_finite_and_those_of_differences(name: str, differentiate, tm
 
 ELSEWHERE: Mapping[str, str] = {
     "snapshot": "no numbers",
+    "file": "no numbers",
     "gadget": "only its share, which a file of particles decides",
     "music": "only its share, which a file of particles decides",
 }

@@ -11,6 +11,7 @@ INITIALS = Registry[type[Initial]](
         "random": "simulator.physics.initial.random:Random",
         "orszag_tang": "simulator.physics.initial.vortices:OrszagTang",
         "snapshot": "simulator.physics.initial.stored:SnapshotStart",
+        "file": "simulator.physics.initial.file_start:FileStart",
         "python": "simulator.physics.initial.python_start:PythonStart",
         "uniform": "simulator.physics.initial.uniform:Uniform",
         "jeans_wave": "simulator.physics.initial.uniform:JeansWave",

@@ -16,12 +16,13 @@ from simulator.physics.models.equation import declared
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_start import ParticleFiles, StoredParticles
+from simulator.physics.stored_values import ArrayFiles
 from simulator.physics.user_function import Stored
 from simulator.settings import Settings
 from simulator.spectral import Transform
 
 
-class StartFiles(ParticleFiles, Protocol):
+class StartFiles(ParticleFiles, ArrayFiles, Protocol):
     """Opens the files that an initial condition names."""
 
     def snapshot(self, path: str) -> Stored:
@@ -113,17 +114,36 @@ def completed(model: Equation, start: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
     """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a
-    two-dimensional box (broadcastable, sharded arrays).
+    two-dimensional box (broadcastable, sharded arrays). Raises UserError if the grid keeps no mode
+    of a field."""
+    grid = transform.grid
 
-    The values are computed and transformed in one compiled call, so no device ever holds a whole
-    field. Raises UserError if the grid keeps no mode of a field."""
+    def at_points() -> Mapping[str, Any]:
+        points = transform.physical.coordinates(transform.dtype)
+        return values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
+
+    return _transformed(transform, at_points)
+
+
+def from_arrays(transform: Transform, values: Mapping[str, jax.Array]) -> Fields:
+    """Coefficients of fields given by their values in the layout of the points. Raises UserError if
+    the grid keeps no mode of a field."""
+    physical = transform.physical
+    return _transformed(
+        transform, lambda arrays: {n: physical.as_seen(v) for n, v in arrays.items()}, values
+    )
+
+
+def _transformed(
+    transform: Transform, values: Callable[..., Mapping[str, Any]], *arguments: Any
+) -> Fields:
+    """The values are computed and transformed in one compiled call, so no device ever holds a whole
+    field."""
     layout = transform.layout
 
     @jax.jit
-    def build() -> tuple[Fields, dict[str, jax.Array]]:
-        grid = transform.grid
-        points = transform.physical.coordinates(transform.dtype)
-        fields = values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
+    def build(*arguments: Any) -> tuple[Fields, dict[str, jax.Array]]:
+        fields = values(*arguments)
         arrays = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
         fields = coefficients(transform, arrays)
         squares = {n: transform.physical.from_seen(abs(v) ** 2) for n, v in arrays.items()}
@@ -133,7 +153,7 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
         empty = {n: (given[n] > 0) & (kept[n] <= noise * given[n]) for n in fields}
         return fields, {n: layout.replicated(flag) for n, flag in empty.items()}
 
-    fields, lost = build()
+    fields, lost = build(*arguments)
     for name, empty in lost.items():
         if not isinstance(empty, Tracer) and empty:
             raise UserError(f"{name}: this grid keeps none of its modes; take a finer one")

@@ -2,22 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.typing import DTypeLike
 
 from simulator.errors import UserError, did_you_mean
 from simulator.physics.models.fields import Fields
 from simulator.physics.names import naming
+from simulator.physics.stored_values import ArrayFiles
 from simulator.physics.user_function import Stored, UserFiles, UserFunction, traced_points
 from simulator.settings import Settings, walk, with_value
 from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, PointValues, Truth
-from simulator.spectral.layout import PhysicalLayout
 
 if TYPE_CHECKING:
     from simulator.physics.models.equation import Equation
@@ -27,7 +24,7 @@ Coordinates = Sequence[OverPoints]
 """A coordinate (length) for each axis of the grid."""
 
 
-class TermFiles(UserFiles, Protocol):
+class TermFiles(UserFiles, ArrayFiles, Protocol):
     """Opens the files that a term names."""
 
     def snapshot(self, path: str) -> Stored:
@@ -40,23 +37,6 @@ class TermFiles(UserFiles, Protocol):
 
     def record_series(self, path: str, snapshots: Sequence[str]) -> None:
         """Record which snapshots of the run `path` a term reads."""
-        ...
-
-    def array(self, stored: "StoredValues") -> "StoredValues":
-        """An array in a file of another program, as the run sees it: it keeps the checksum of the
-        file, and reads no values if it is only checked."""
-        ...
-
-
-class StoredValues(Protocol):
-    """An array of values on a grid on disk."""
-
-    path: Path
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def values(self, place: PhysicalLayout, lead: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        """The array (*lead, x, y, z) on the points of `place`, zero in padding."""
         ...
 
 

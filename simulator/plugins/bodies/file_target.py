@@ -5,7 +5,6 @@ mask as values on the grid."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ from jax import lax
 from simulator.archive.open_run import open_run
 from simulator.errors import UserError, prefixed
 from simulator.physics.initial.stored import check_frame
-from simulator.physics.terms.term import StoredValues, TermFiles
-from simulator.plugins.bodies.array_file import ArrayFile
+from simulator.physics.stored_values import ArraySettings, StoredValues, fitting_array
+from simulator.physics.terms.term import TermFiles
 from simulator.plugins.bodies.shapes import ArrayMaskSettings
 from simulator.settings import InputPath, Real, Settings
 from simulator.spectral import Transform
@@ -36,15 +35,7 @@ class SeriesTargetSettings(Settings):
     """The target at the time t is the field of that run at t + time_offset."""
 
 
-class ArrayTargetSettings(Settings):
-    array: InputPath
-    """A file .npy, or an HDF5 file, with the values (component, x, y, z) on the run's grid, of a
-    scalar (x, y, z)."""
-    dataset: str | None = None
-    """The data set of the HDF5 file."""
-
-
-StoredSettings = SnapshotTargetSettings | SeriesTargetSettings | ArrayTargetSettings
+StoredSettings = SnapshotTargetSettings | SeriesTargetSettings | ArraySettings
 
 WINDOW = 4
 """Snapshots through which a polynomial in time goes."""
@@ -71,7 +62,7 @@ class StoredTarget:
         self._array: StoredValues | None = None
         self._folder: str | None = None
         self._paths: Sequence[str] = ()
-        if isinstance(settings, ArrayTargetSettings):
+        if isinstance(settings, ArraySettings):
             self._array = fitting_array(settings.array, settings.dataset, lead, transform, files)
         elif isinstance(settings, SnapshotTargetSettings):
             self._paths = (str(settings.snapshot),)
@@ -178,21 +169,6 @@ def stored_mask(
         raise UserError(f"kind: {problem}{transform.grid.dealias} needs; two_thirds")
     with prefixed("path", ": "):
         return fitting_array(settings.path, settings.dataset, (), transform, files)
-
-
-def fitting_array(
-    path: Path, dataset: str | None, lead: tuple[int, ...], transform: Transform, files: TermFiles
-) -> StoredValues:
-    """The array of a file. Raises UserError for another shape than the run's grid has, and for
-    complex values of a real field."""
-    array = files.array(ArrayFile(str(path), dataset))
-    shape = (*lead, *transform.grid.seen(transform.grid.shape))
-    if array.shape != shape:
-        problem = f"its shape is {array.shape}; {shape} is needed"
-        raise UserError(f"{path}: {problem}, for arrays are not interpolated to another grid")
-    if array.dtype.kind == "c" and transform.layout.real:
-        raise UserError(f"{path}: holds complex values; real ones are needed")
-    return array
 
 
 def check_finite(arrays: Mapping[str, jax.Array]) -> None:

@@ -19,17 +19,16 @@ from simulator.physics.models.fields import Fields
 from simulator.physics.models.limits import damping_limit
 from simulator.physics.models.state import State
 from simulator.physics.models.tendency import with_arrays
+from simulator.physics.stored_values import ArraySettings, StoredValues
 from simulator.physics.terms.term import (
     Added,
     Coordinates,
-    StoredValues,
     Term,
     TermFiles,
     TermSettings,
 )
 from simulator.physics.user_function import UserFunction
 from simulator.plugins.bodies.file_target import (
-    ArrayTargetSettings,
     SeriesTargetSettings,
     SnapshotTargetSettings,
     StoredSettings,
@@ -75,7 +74,7 @@ class PythonTargetSettings(Settings):
 
 def _branch(value: object) -> str:
     kinds = {"snapshot": SnapshotTargetSettings, "series": SeriesTargetSettings}
-    kinds["array"] = ArrayTargetSettings
+    kinds["array"] = ArraySettings
     for key, kind in kinds.items():
         if isinstance(value, kind) or (isinstance(value, Mapping) and key in value):
             return key
@@ -89,7 +88,7 @@ def _branch(value: object) -> str:
 Target = Annotated[
     Annotated[SnapshotTargetSettings, Tag("snapshot")]
     | Annotated[SeriesTargetSettings, Tag("series")]
-    | Annotated[ArrayTargetSettings, Tag("array")]
+    | Annotated[ArraySettings, Tag("array")]
     | Annotated[PythonTargetSettings, Tag("a function")]
     | Annotated[tuple[Formula, ...], Field(min_length=1, max_length=3), Tag("components")]
     | Annotated[Literal["body"], Tag("a body")]

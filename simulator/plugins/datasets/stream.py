@@ -334,8 +334,8 @@ def steps_to(end: float | None) -> Until:
 @lru_cache
 def _stops(planned: tuple[Event, ...], stop: float, begin: float, frames: int) -> list[list[float]]:
     """The times, up to each frame, at which a step ends exactly."""
-    schedule = Schedule(planned, stop, begin)
     dt = (stop - begin) / frames * 1e-3  # times that differ by round-off are one, as in a run
+    schedule = Schedule(planned, stop, begin).passed(Moment(0, begin, dt))
     stops: list[list[float]] = [[begin]]
     due: tuple[str, ...] = ("snapshots",)
     while len(stops) < frames or "snapshots" not in due:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import Run, open_run
+from simulator.cluster import energy
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
@@ -249,7 +250,8 @@ def _timing(run: Run) -> dict[str, str]:
     if (state := run.state) is None:
         return {}
     said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
-    return {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
+    rows = {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
+    return rows | ({"energy": energy.in_words(state.energy)} if state.energy else {})
 
 
 def _files(run: Run) -> list[list[page.Cell | str]]:

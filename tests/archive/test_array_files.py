@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import slow
 
+from simulator.archive.array_file import ArrayFile
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.plugins.bodies.array_file import ArrayFile
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
 ALL = (slice(None),) * 3
@@ -128,10 +128,10 @@ def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
     """Nothing writes into the pipe, for which a reader would wait for ever."""
     os.mkfifo(tmp_path / "a.npy")
     (tmp_path / "run.yaml").write_text(
-        "model: {kind: navier_stokes, viscosity: 0.1}\ninitial: {kind: uniform}\ntime: {stop: 1}\n"
-        "terms: [{name: a, kind: relax, target: {velocity: {array: a.npy}}, relaxation_time: 1}]\n"
+        "model: {kind: navier_stokes, viscosity: 0.1}\ntime: {stop: 1}\n"
+        "initial: {kind: file, fields: {velocity: a.npy}}\n"
     )
-    with pytest.raises(UserError, match=r"run.yaml:4: terms.0.target.velocity.array: .*is a pipe"):
+    with pytest.raises(UserError, match=r"run.yaml:3: initial.fields.velocity.array: .*is a pipe"):
         load_config(tmp_path / "run.yaml")
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from numpy.typing import DTypeLike
 from simulator.errors import UserError, did_you_mean
 from simulator.files import lies_elsewhere, reading
 from simulator.spectral.layout import PhysicalLayout
+
+_MOST_NAMES = 20  # data sets that a refusal names
 
 
 class ArrayFile:
@@ -58,6 +61,13 @@ class ArrayFile:
         return place.from_seen(jax.make_array_from_callback(shape, sharding, part))
 
 
+def _note(known: list[str], name: str, item: object) -> bool | None:
+    """Adds the name of a data set; ends the visit (True) after a few."""
+    if isinstance(item, h5py.Dataset):
+        known.append(name)
+    return len(known) == _MOST_NAMES or None
+
+
 @contextmanager
 def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
     """The array of a file; UserError for one that cannot be read, also in the `with` block."""
@@ -79,7 +89,8 @@ def _opened(path: Path, dataset: str | None) -> Iterator[Any]:
                         )
                     yield found
                     return
-                known = [str(k) for k in content if content.get(k, getclass=True) is h5py.Dataset]
+                known: list[str] = []
+                content.visititems(partial(_note, known))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     have = f"{did_you_mean(dataset, known)} it has {', '.join(known) or 'none'}"
