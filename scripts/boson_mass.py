@@ -26,7 +26,7 @@ CASE = f"""
 model:
   kind: schrodinger_poisson
   units: kpc_km_s_msun
-  particle_mass: {TRUE}
+  boson_mass: {TRUE}
   background: {{start: 0.02, hubble: 0.07, matter: 0.3}}
 grid: {{box: [4000, 4000, 4000]}}
 initial: {{kind: cosmological, transfer: eisenstein_hu, boson_mass: {TRUE}, sigma8: 0.8, seed: 5}}
@@ -36,7 +36,7 @@ precision: single
 
 
 def both(mass):
-    return {"model.particle_mass": mass, "initial.boson_mass": mass}
+    return {"model.boson_mass": mass, "initial.boson_mass": mass}
 
 
 def main() -> None:

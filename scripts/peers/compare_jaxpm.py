@@ -21,6 +21,7 @@ from simulator import Simulation, load_config
 from simulator.physics.models.split_equation import background_of
 from simulator.plugins.cosmology.cosmological import linear_power
 from simulator.plugins.gravity.composite import Composite
+from simulator.plugins.gravity.cosmology import Background
 from simulator.simulation.advance import Until
 from simulator.spectral.random import gaussian
 
@@ -86,7 +87,7 @@ def main(python: str, steps: int) -> None:
         )
         path.write_text(CONFIG.replace("STOP", "1").replace("DT", "1"))
         background = background_of(Simulation(load_config(path)).model)
-        assert background is not None
+        assert isinstance(background, Background)
         stop = background.time_of(STOP)
         path.write_text(CONFIG.replace("STOP", str(stop)).replace("DT", str(stop / steps)))
         run = Simulation(load_config(path))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.series_file import Series, Table
@@ -31,6 +32,7 @@ from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.measure import snapshot_files
 from simulator.physics.models import State, outputs
+from simulator.physics.resolution_columns import judged
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.words import counted
@@ -64,7 +66,8 @@ class Output:
         self._inside = dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
-        self._warned: set[str] = set()  # Fields that are not resolved, and matter.
+        # The share that the grid cut off of each field, and 0 of matter, at the last warning.
+        self._warned: dict[str, float] = {}
         self.trouble: str | None = None
         self._series = recorders(simulation)
         self._ready: Mapping[str, Callable[..., Any]] = {}
@@ -176,12 +179,30 @@ class Output:
             "cfl": dt * values.pop("rate"),
         }
         self.write(lambda: self._rows().append(clock | values))
-        model = self._simulation.model
-        lines = outputs.resolution_warnings(model, values | clock)
-        for subject, line in lines.items():
-            if self._first and subject not in self._warned:
-                self._simulation.report(f"warning: {line}")
-        self._warned |= lines.keys()
+        if self._first:
+            self._warn(clock | values)
+
+    def _warn(self, row: Mapping[str, float]) -> None:
+        """Report the model's warnings, once each, and each field that is not resolved: again whenever
+        twice the share of the last warning is lost."""
+        simulation = self._simulation
+        lines = []
+        for judgement in judged({name: np.array([value]) for name, value in row.items()}):
+            lost = float(judgement.lost[0])
+            field = judgement.measure.field
+            if judgement.warning and lost >= 2 * self._warned.get(field, 0.0):
+                self._warned[field] = lost
+                lines.append(judgement.warning)
+                if simulation.config.grid.dealias == "phase_shift":
+                    lines[-1] += (
+                        "; phase_shift leaves aliasing errors there, grid.dealias: spherical none"
+                    )
+        for subject, line in outputs.warnings(simulation.model, row).items():
+            if subject not in self._warned:
+                self._warned[subject] = np.inf
+                lines.append(line)
+        for line in lines:
+            simulation.report(f"warning: {line}")
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -36,11 +36,13 @@ def check_command(args: argparse.Namespace) -> int:
             "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"
         )
     else:
-        from simulator.run.refusals import check_configuration, check_linear_growth
+        from simulator.run.refusals import check_configuration, check_linear_growth, outlook_of
 
         config = load_config(args.config, args.overrides)
         check_configuration(config)
         check_linear_growth(config)
+        for line in outlook_of(config):
+            print(line, file=sys.stderr)
         print(dump_config(config), end="")
     return 0
 

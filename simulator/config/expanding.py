@@ -18,7 +18,8 @@ def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
     outputs."""
     model = configuration.get("model") or {}
     initial = configuration.get("initial") or {}
-    blocks = {"initial": initial}
+    blocks = {"model": model, "initial": initial}
+    blocks |= {f"model.components.{i}": c for i, c in enumerate(model.get("components") or ())}
     blocks |= {f"initial.components.{n}": s for n, s in (initial.get("components") or {}).items()}
     blocks |= {f"output.{n}": block for n, block in (configuration.get("output") or {}).items()}
     stated = {

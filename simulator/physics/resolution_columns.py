@@ -1,60 +1,145 @@
-"""Which columns of diagnostics say how well the grid resolves a flow, and whether it does.
+"""How well the grid resolves the fields of a run, judged by columns of diagnostics: the one place
+where a run's warnings, summary and report, and the certificate of a data set get it from.
 
 Commands that read tables use this module without JAX."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 RESOLVED = 1.0
 """The smallest k_max eta of a resolved flow; gradients need 1.5 (Pope, Turbulent Flows, section
 9.1.2)."""
 UNDER_RESOLVED = 1e-3
-"""The largest part of enstrophy, or of waves' energy, at the edge of the spectrum."""
+"""The largest share at the edge of the spectrum of a resolved field."""
+UNRESOLVED = " is under-resolved: "
+"""Part of the lines that warn of a field that is not resolved."""
 
 
 class Resolution(NamedTuple):
-    """A measure of how well the grid resolves a field."""
+    """A measure of how well the grid resolves a field: a share at the edge of the spectrum and, of
+    cascades, the length at which the spectrum ends. Without the latter the share alone counts."""
 
     field: str
-    scale: str  # Column: k_max times the length at which the spectrum of the field ends.
-    words: str
-    edge: str  # Column: the share of the field's squared gradients at the edge of the spectrum.
+    edge: str  # Column: the share of the field at the edge of the spectrum.
+    scale: str = ""  # Column: k_max times the length at which the spectrum of the field ends.
+    words: str = ""
+    part: str = "of its squared gradients lies near the grid's edge"
+    cure: str = "a finer grid or more damping resolves it"
+    noise: float = 0.3  # The share above which small scales are noise; of white noise it is 2/3.
+
+    @property
+    def column(self) -> str:
+        return self.scale or self.edge
 
 
-FIELDS = (
-    Resolution("the flow", "k_max_eta", "k_max eta", "edge_enstrophy"),
+CASCADES = (
+    Resolution("the flow", "edge_enstrophy", "k_max_eta", "k_max eta"),
     Resolution(
-        "the magnetic field", "k_max_resistive", "k_max resistive scale", "edge_magnetic_enstrophy"
+        "the magnetic field", "edge_magnetic_enstrophy", "k_max_resistive", "k_max resistive scale"
     ),
+)
+WAVES = Resolution(
+    "the wave function",
+    "edge_mass",
+    words="mass near the largest velocity of the grid",
+    part="of its mass moves near the largest velocity that the grid carries",
+    cure="a finer grid or a smaller box resolves it",
+    noise=0.01,
+)
+GAS = Resolution(
+    "the gas",
+    "edge_energy",
+    words="squared momentum near the grid's edge",
+    part="of its squared momentum lies near the grid's edge",
+    cure="a finer grid or more viscosity resolves it",
+    noise=0.05,
 )
 BATCHELOR = "_k_max_batchelor"
 """The end of the name of a scalar's column: k_max times its Batchelor scale."""
 
 
 def measured_resolutions(columns: Iterable[str]) -> list[Resolution]:
-    """The measures of resolution among the columns of diagnostics, of flow, magnetic field and
-    scalars."""
+    """The measures of resolution among the columns of diagnostics."""
     columns = list(columns)
-    scalars = [c.removesuffix(BATCHELOR) for c in columns if c.endswith(BATCHELOR)]
-    return [measure for measure in FIELDS if measure.scale in columns] + [
-        Resolution(s, s + BATCHELOR, f"{s}: k_max Batchelor scale", f"{s}_edge_gradient")
-        for s in scalars
-    ]
+    measures = [measure for measure in CASCADES if {measure.scale, measure.edge} <= {*columns}]
+    for name in columns:
+        if name.endswith(BATCHELOR):
+            scalar = name.removesuffix(BATCHELOR)
+            words = f"{scalar}: k_max Batchelor scale"
+            measures.append(Resolution(scalar, f"{scalar}_edge_gradient", name, words))
+        elif name.endswith(WAVES.edge):
+            measures.append(_of_component(WAVES, name))
+        elif (
+            name.endswith(GAS.edge) and f"{name.removesuffix(GAS.edge)}{WAVES.edge}" not in columns
+        ):
+            measures.append(_of_component(GAS, name))
+    return measures
 
 
-def unresolved(
-    row: Mapping[str, float], measures: Iterable[Resolution] | None = None
-) -> dict[str, str]:
-    """Warnings about the resolution of a flow from a row of diagnostics, by the field that the grid
-    cuts off.
+def _of_component(matter: Resolution, column: str) -> Resolution:
+    """The measure in a composite, where the name of the component precedes its columns."""
+    if not (component := column.removesuffix(matter.edge).removesuffix("_")):
+        return matter
+    field, words = (f"{component}: {text}" for text in (matter.field, matter.words))
+    return matter._replace(field=field, words=words, edge=column)
 
-    k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it,
-    as after a start at large scales, the edge of the spectrum is empty and nothing is lost."""
-    lines = {}
-    for field, column, _, edge in measured_resolutions(row) if measures is None else measures:
-        if row[column] < RESOLVED and row[edge] > UNDER_RESOLVED:
-            resolution = f"{column} = {row[column]:.2g}, below {RESOLVED:g}"
-            part = f"{row[edge]:.1%} of its squared gradients lies near the grid's edge"
-            cure = "a finer grid or more damping resolves it"
-            lines[field] = f"{field} is under-resolved: {resolution}, and {part}; {cure}"
-    return lines
+
+@dataclass(frozen=True)
+class Judgement:
+    """The resolution of a field over rows of diagnostics, judged by the worst of them."""
+
+    measure: Resolution
+    time: np.ndarray
+    values: np.ndarray  # Of the column `measure.column`.
+    lost: np.ndarray
+    """The share at the edge of the spectrum, and 0 in rows where the scale of a cascade is
+    resolved: before a cascade reaches it, as after a start at large scales, the edge is empty and
+    nothing is lost."""
+
+    @property
+    def worst(self) -> int:
+        """The row of the smallest scale, or of the largest share."""
+        return int(self.values.argmin() if self.measure.scale else self.values.argmax())
+
+    @property
+    def verdict(self) -> Literal["good", "note", "warn", "bad"]:
+        most = self.lost.max()
+        if most > UNDER_RESOLVED:
+            return "bad" if most > self.measure.noise else "warn"
+        return "note" if self.measure.scale and self.values.min() < RESOLVED else "good"
+
+    def number(self, row: int) -> str:
+        value = float(self.values[row])
+        return f"{value:.3g}" if self.measure.scale else f"{100 * value:.3g}%"
+
+    @property
+    def least(self) -> str:
+        return f"{'minimum' if self.measure.scale else 'maximum'} {self.number(self.worst)}"
+
+    @property
+    def warning(self) -> str:
+        """A line about the row with the largest loss; empty if the field is resolved."""
+        if self.verdict not in ("warn", "bad"):
+            return ""
+        field, _, scale, _, part, cure, _ = self.measure
+        row = int(self.lost.argmax())
+        part = f"{self.lost[row]:.1%} {part}"
+        if scale:
+            part = f"{scale} = {self.values[row]:.2g}, below {RESOLVED:g}, and {part}"
+        noise = "; its small scales are noise of the grid" if self.verdict == "bad" else ""
+        return f"{field}{UNRESOLVED}{part}{noise}; {cure}"
+
+
+def judged(columns: Mapping[str, np.ndarray]) -> list[Judgement]:
+    """A judgement of each field with a measure among the columns, by their rows with a number."""
+    results = []
+    for measure in measured_resolutions(columns):
+        known = np.isfinite(columns[measure.column])
+        if known.any():
+            values, edge = (columns[name][known] for name in (measure.column, measure.edge))
+            lost = np.where(values < RESOLVED, edge, 0) if measure.scale else edge
+            results.append(Judgement(measure, columns["time"][known], values, lost))
+    return results

@@ -15,6 +15,7 @@ from simulator.plan.machines import Machine, compile_obstacle, planned_on
 from simulator.plan.plan import Plan, device_words
 from simulator.plan.step_count import StepCount, fixed_steps
 from simulator.simulation.compiling import words
+from simulator.simulation.initial_state import outlook
 from simulator.words import duration, size
 
 
@@ -60,7 +61,9 @@ def lines_of(plan: Plan) -> list[str]:
         ("all", work.bytes + work.sent, took.all),
     ):
         lines.append(f"  {name:<22}{size(count):>14}{seconds_text(spent):>14}")
-    return [*lines, "", *_run(plan)]
+    simulation = step.simulation
+    resolution = outlook(config, simulation.model, simulation.inputs)
+    return [*lines, "", *_run(plan), *resolution]
 
 
 def _run(plan: Plan) -> list[str]:

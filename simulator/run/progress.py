@@ -14,7 +14,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
@@ -24,11 +23,7 @@ from simulator.archive.series_file import read_columns, series_names
 from simulator.cluster import energy
 from simulator.physics.models.expansion import Expansion
 from simulator.physics.models.split_equation import background_of
-from simulator.physics.resolution_columns import (
-    RESOLVED,
-    UNDER_RESOLVED,
-    measured_resolutions,
-)
+from simulator.physics.resolution_columns import RESOLVED, UNDER_RESOLVED, judged
 from simulator.registry import PLUGIN_COMMANDS
 from simulator.run.events import Moment
 from simulator.run.log import RunLog
@@ -263,24 +258,17 @@ def _wall_time(spent: Mapping[str, float]) -> str:
 
 
 def _resolution(table: Path) -> list[str]:
-    """How well the grid resolved a flow: the smallest and the last value of k_max times the
-    dissipation scale."""
+    """How well the grid resolved each field: the worst and the last value of its measure."""
     rows = read_columns(table) if table.exists() else {}
     lines = []
-    for _, column, words, edge in measured_resolutions(rows):
-        known = np.isfinite(rows[column])
-        if not known.any():
-            continue
-        values = rows[column][known]
-        times = rows["time"][known]
-        least = int(values.argmin())
-        line = f"{words}: minimum {values[least]:.3g} (t = {times[least]:g}), last row {values[-1]:.3g}"
-        # Before a cascade, the scale lies beyond the grid, but nothing does that the grid would cut
-        # off.
-        resolved = values[least] >= RESOLVED or bool(
-            (rows.get(edge, np.ones(1)) <= UNDER_RESOLVED).all()
-        )
-        lines.append(line if resolved else f"{line}; a resolved cascade has {RESOLVED:g}")
+    for field in judged(rows):
+        measure = field.measure
+        wanted = f"a resolved cascade has {RESOLVED:g}"
+        if not measure.scale:
+            wanted = f"a resolved field has at most {UNDER_RESOLVED:.1%}"
+        worst = f"{field.least} (t = {field.time[field.worst]:g})"
+        line = f"{measure.words}: {worst}, last row {field.number(-1)}"
+        lines.append(f"{line}; {wanted}" if field.verdict in ("warn", "bad") else line)
     return lines
 
 

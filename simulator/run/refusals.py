@@ -39,7 +39,7 @@ from simulator.run.folder import (
 )
 from simulator.simulation.abstract_run import paper_simulation, virtual_devices
 from simulator.simulation.compiling import bytes_of
-from simulator.simulation.initial_state import check_growth
+from simulator.simulation.initial_state import check_growth, outlook
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Transform
@@ -111,6 +111,12 @@ def check_configuration(
     with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
     return inputs
+
+
+def outlook_of(config: RunConfig) -> list[str]:
+    """Lines about the resolution that the run needs, from formulas alone."""
+    inputs = _InputsOnPaper(None)
+    return outlook(config, paper_simulation(config, inputs).model, inputs)
 
 
 def check_linear_growth(config: RunConfig, copies: Path | None = None) -> None:

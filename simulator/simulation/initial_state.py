@@ -49,6 +49,13 @@ def initial_fields(
     return {name: (fields | kept)[name] for name in (*model.fields, *populations_of(model))}
 
 
+def outlook(config: RunConfig, model: Equation, inputs: Inputs) -> list[str]:
+    """Lines about the resolution that the run needs, from formulas alone."""
+    initial = INITIALS[config.initial.kind](config.initial)
+    lines = initial.outlook(model, config.time.stop, cast(Any, inputs))
+    return [line if resolved else f"warning: {line}" for line, resolved in lines.items()]
+
+
 def check_h(config: RunConfig) -> None:
     """Refuses values of h that contradict each other or H0."""
     first, *others = [*stated_h(config.model_dump()).items()] or [("", 1.0)]

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from types import ModuleType
 from typing import Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer
@@ -100,6 +102,12 @@ def quotient(a: jax.Array | float, b: jax.Array) -> jax.Array:
     """a / b, and 0 with the slope 0 where b is 0."""
     zero = b == 0
     return jnp.where(zero, 0, a / jnp.where(zero, 1, b))
+
+
+def namespace(*values: object) -> ModuleType:
+    """JAX's numpy if one of the values is an array of JAX, which may be traced; else NumPy, which
+    starts no device."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
 
 
 def holds(condition: ArrayLike) -> bool:

@@ -176,10 +176,13 @@ def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path
 def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
     """Of all rows, those of earlier starts too; nan, as of a flow at rest, is no row."""
     table = tmp_path / "diagnostics.csv"
-    table.write_text("step,time,k_max_eta\n0,0.0,nan\n1,0.1,0.79\n2,0.2,1.25\n")
+    table.write_text(
+        "step,time,k_max_eta,edge_enstrophy\n0,0.0,nan,0\n1,0.1,0.79,0.01\n2,0.2,1.25,0\n"
+    )
     line = "k_max eta: minimum 0.79 (t = 0.1), last row 1.25; a resolved cascade has 1"
     assert line in summary(tmp_path, {}, [])
-    table.write_text("step,time,k_max_eta,k_max_resistive\n0,0.0,3.0,2.0\n")
+    flow, field = "k_max_eta,edge_enstrophy", "k_max_resistive,edge_magnetic_enstrophy"
+    table.write_text(f"step,time,{flow},{field}\n0,0.0,3.0,0.1,2.0,0.1\n")
     found = summary(tmp_path, {}, [])
     assert "k_max eta: minimum 3 (t = 0), last row 3" in found
     assert "k_max resistive scale: minimum 2 (t = 0), last row 2" in found
@@ -188,5 +191,10 @@ def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
         "dye: k_max Batchelor scale: minimum 0.03 (t = 0), last row 0.03; a resolved cascade has 1"
     )
     assert line in summary(tmp_path, {}, [])
+    table.write_text("step,time,waves_edge_mass\n0,0.0,0.0\n1,1.0,0.196\n")
+    line = (
+        "waves: mass near the largest velocity of the grid: maximum 19.6% (t = 1), last row 19.6%"
+    )
+    assert f"{line}; a resolved field has at most 0.1%" in summary(tmp_path, {}, [])
     table.write_text("step,time,energy\n0,0.0,1.0\n")
     assert not any(line.startswith("k_max") for line in summary(tmp_path, {}, []))

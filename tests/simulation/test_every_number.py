@@ -273,9 +273,9 @@ CASES = {
         "initial: {kind: jeans_wave, amplitude: 0.1}",
     ),
     "soliton density": (
-        "model: {kind: schrodinger_poisson, particle_mass: 1, units: kpc_km_s_msun}",
+        "model: {kind: schrodinger_poisson, boson_mass: 1e-3, h: 0.7, units: mpc_h_km_s_msun_h}",
         SPACE,
-        "initial: {kind: soliton, central_density: 2e5}",
+        "initial: {kind: soliton, central_density: 1e8}",
     ),
     "solitons": (
         WAVES,

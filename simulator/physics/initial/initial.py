@@ -83,6 +83,11 @@ class Initial:
         """The simulation time of the start."""
         return 0.0
 
+    def outlook(self, model: Equation, stop: float, files: StartFiles) -> dict[str, bool]:
+        """Lines about the resolution that a run from this start to the time `stop` needs, and
+        whether the grid has it; from formulas alone, so that no device is needed."""
+        return {}
+
     def place(self, matter: Any, files: StartFiles) -> ParticleSet:
         """The particles of a `ParticleMatter` with all records, each particle on the device that owns its
         place."""

@@ -28,7 +28,7 @@ from simulator.settings import (
     wrong,
 )
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import SpectralField, SpectralVector, holds, root
+from simulator.spectral.arrays import SpectralField, SpectralVector, holds, namespace, root
 from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian, seed_of_field
 
@@ -144,10 +144,13 @@ def interpolated(k: Float[np.ndarray, "row"], values: Float[np.ndarray, "row"]) 
     """The spectrum that is a power law between neighbouring rows of a table, and zero beyond its
     first and last k."""
     log_k = np.log(k)
-    log_values = (jnp if isinstance(values, jax.Array) else np).log(values)
-    return lambda k: jnp.exp(
-        jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf)
-    )
+    log_values = namespace(values).log(values)
+
+    def shape(k: jax.Array) -> jax.Array:
+        xp = namespace(k, values)
+        return xp.exp(xp.interp(xp.log(k), log_k, log_values, left=-np.inf, right=-np.inf))
+
+    return shape
 
 
 def _draw(

@@ -184,8 +184,9 @@ def budget_row(
     return BudgetRow(diagnostics(model, fields, time), change, balance)
 
 
-def resolution_warnings(model: Equation, row: Mapping[str, float]) -> dict[str, str]:
-    """Lines about the run's resolution, by their subject, from a row of diagnostics."""
+def warnings(model: Equation, row: Mapping[str, float]) -> dict[str, str]:
+    """Lines about a run that does not match its model, by their subject, from a row of
+    diagnostics."""
     return merged(part.warnings(model, row) for part in model.has)
 
 

@@ -49,6 +49,8 @@ def halos_command(args: argparse.Namespace) -> int:
             last[catalogue.name] = path, catalogue
             print(f"{path}  {catalogue.summary()}", flush=True)
         for path, catalogue in last.values():
-            lines = aligned_lines(catalogue.rows(), range(20))
-            print("\n".join(["", f"{path.name}, first rows:", *lines]))
+            kind = "densest cores" if catalogue.of_waves else "heaviest halos"
+            expands = catalogue.attributes["cosmological_simulation"]
+            title = f"{kind} of {path.name}{' (lengths are comoving)' if expands else ''}:"
+            print("\n".join(["", title, *aligned_lines(catalogue.rows(), range(20))]))
     return 0

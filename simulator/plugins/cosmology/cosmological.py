@@ -1,10 +1,12 @@
 """Cosmological starts: a Gaussian random density in an expanding box whose power spectrum is a
 power law, a table, or that of a library."""
 
+import math
 from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
@@ -87,6 +89,19 @@ class Cosmological(Initial):
                 f"{contrast}; an earlier model.cosmology.start, or less power, is needed"
             )
         return {"psi": psi}
+
+    def outlook(self, model: Equation, stop: float, files: StartFiles) -> dict[str, bool]:
+        """Waves: 3 sigma of a component of the velocity of linear growth at `stop`, sigma^2 = (dD/d
+        tau)^2 / (6 pi^2) int P dk over the modes of the grid."""
+        if not isinstance(model, SchrodingerPoisson):
+            return {}
+        background = self._background(model)
+        grid = model.transform.grid
+        k: Any = np.geomspace(min(grid.fundamental), math.pi / min(grid.spacing), 3000)
+        power = np.asarray(linear_power(self.settings, model, files)(k))
+        speed = background.grown(background.scale_factor_at(stop)).speed / background.growth(1.0)
+        sigma = speed * math.sqrt(np.trapezoid(power * k, np.log(k)) / (6 * math.pi**2))
+        return model.outlook(3 * sigma, "3 sigma of linear theory's velocity at the end")
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)

@@ -114,6 +114,18 @@ def _about(part: Matter, snapshot: Snapshot, total: float) -> dict[str, Any]:
     }
 
 
+def _printed(part: Matter) -> dict[str, str]:
+    """The run's units by those of yt; none in a run without units."""
+    if (unit := UNITS.get(system_of_units(part))) is None:
+        return {}
+    return {
+        "code_length": unit.length,
+        "code_mass": unit.mass,
+        "code_mass/code_length**3": unit.density,
+        "code_velocity": "km/s",
+    }
+
+
 def _halos(
     name: str,
     part: ParticleComponent,
@@ -152,7 +164,7 @@ def _halos(
             total / volume, lambda radius: growth * deviation(radius), mass
         )
     about |= {"linking_length": linking, "least_members": members}
-    return HaloCatalogue(name, snapshot.step, columns, about, tables)
+    return HaloCatalogue(name, snapshot.step, columns, about, tables, _printed(part))
 
 
 def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str) -> HaloCatalogue:
@@ -184,4 +196,5 @@ def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str)
         columns["expected_core_mass"] = finder.expected_core_mass(
             columns["mass"], a, matter, mean, unit
         )
-    return HaloCatalogue(name, snapshot.step, columns, about | {"overdensity": over}, {})
+    about |= {"overdensity": over}
+    return HaloCatalogue(name, snapshot.step, columns, about, {}, _printed(part))

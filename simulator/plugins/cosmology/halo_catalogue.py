@@ -5,7 +5,8 @@ yt's names; also `particles/ids`, the members of all halos one after the other, 
 in groups. Like an index it ends with a checksum that covers the manifest of its snapshot."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,11 @@ FOLDER = "halos"  # The name of the command.
 _FILES = "*_*.0.h5"
 _END = ".0.h5"
 _FOR_YT = {
-    "id": ("particle_identifier", ""),
-    "mass": ("particle_mass", "code_mass"),
-    "radius": ("virial_radius", "code_length"),
-    "number": ("particle_number", ""),
-    **{f"position_{a}": (f"particle_position_{a}", "code_length") for a in "xyz"},
-    **{f"velocity_{a}": (f"particle_velocity_{a}", "code_velocity") for a in "xyz"},
+    "id": "particle_identifier",
+    "mass": "particle_mass",
+    "radius": "virial_radius",
+    "number": "particle_number",
+    **{f"{v}_{a}": f"particle_{v}_{a}" for v in ("position", "velocity") for a in "xyz"},
 }
 _HEADINGS = {
     "id": "id",
@@ -48,6 +48,22 @@ _HEADINGS = {
     "expected_core_mass": "expected core mass",
 }
 """The columns that the command prints, and their headings."""
+_MEASURES = {
+    "mass": "code_mass",
+    "radius": "code_length",
+    "density": "code_mass/code_length**3",
+    "spread": "code_velocity",
+    **{f"position_{a}": "code_length" for a in "xyz"},
+    **{f"center_of_mass_{a}": "code_length" for a in "xyz"},
+    **{f"velocity_{a}": "code_velocity" for a in "xyz"},
+}
+"""yt's units by the ends of the columns' names."""
+
+
+def _measure(column: str) -> str:
+    """yt's unit of a column; empty for numbers without one."""
+    ends = (unit for end, unit in _MEASURES.items() if column == end or column.endswith(f"_{end}"))
+    return next(ends, "")
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,8 @@ class HaloCatalogue:
     columns: dict[str, np.ndarray]
     attributes: dict[str, Any]
     tables: dict[str, dict[str, np.ndarray]]
+    units: Mapping[str, str] = field(default_factory=dict)
+    """The run's units by yt's, as they are printed; none for numbers without units."""
 
     @property
     def of_waves(self) -> bool:
@@ -80,8 +98,10 @@ class HaloCatalogue:
         """A table of the first halos, with its header."""
         names = [name for name in _HEADINGS if name in self.columns]
         body = zip(*(self.columns[name][:most].tolist() for name in names), strict=True)
+        units = [self.units.get(_measure(name), "") for name in names]
+        headings = [_HEADINGS[name] for name in names]
         return [
-            [_HEADINGS[name] for name in names],
+            [f"{h} ({unit})" if unit else h for h, unit in zip(headings, units, strict=True)],
             *([self._shown(v) for v in row] for row in body),
         ]
 
@@ -131,8 +151,8 @@ def _fill(file: h5py.File, catalogue: HaloCatalogue) -> None:
     file.attrs.update({"data_type": b"halo_catalog", "num_halos": count, **catalogue.attributes})
     columns["particle_index_start"] = np.cumsum(columns["number"]) - columns["number"]
     for name, values in columns.items():
-        known, unit = _FOR_YT.get(name, (name, ""))
-        file.create_dataset(known, data=values).attrs["units"] = unit.encode()
+        dataset = file.create_dataset(_FOR_YT.get(name, name), data=values)
+        dataset.attrs["units"] = _measure(name).encode()
     table = np.empty(count, [(name, values.dtype) for name, values in catalogue.columns.items()])
     for name, values in catalogue.columns.items():
         table[name] = values

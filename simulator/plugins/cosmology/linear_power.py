@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Literal, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
@@ -21,7 +20,7 @@ from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import HubbleParameter, InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
-from simulator.spectral.arrays import holds
+from simulator.spectral.arrays import holds, namespace
 
 Power = Callable[[jax.Array], jax.Array]  # Function from k (1/length) to P(k) (length^3).
 CMB = 2.7255  # Temperature of the microwave background today (K): Fixsen, Astrophys. J. 707, 916 (2009).
@@ -128,7 +127,11 @@ def linear_power(settings: LinearPowerSettings, matter: Matter, files: StartFile
         unit, h = unit_and_h(settings, "boson_mass", units, cosmology)
         power = _suppressed(power, settings.boson_mass, h / unit)
     cutoff = settings.cutoff
-    return power if cutoff is None else lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
+    return (
+        power
+        if cutoff is None
+        else lambda k: power(k) * namespace(k, cutoff).exp(-((k / cutoff) ** 2))
+    )
 
 
 def _power_law(size: float, index: float) -> Power:
@@ -149,7 +152,8 @@ def _power_table(
     unit = 1.0
     stated = settings.table_units
     if stated != "run":
-        unit, h = unit_and_h(settings, f"table_units: {stated}", units, cosmology)
+        key = f"table_units: {stated}"
+        unit, h = unit_and_h(settings, key, units, cosmology, converts=stated == "mpc")
         unit *= 1.0 if stated == "mpc_h" else 1 / h
     elif units in UNITS:
         stated = "mpc_h" if UNITS[units].per_h else "kpc"
@@ -195,7 +199,7 @@ def _tabulated_sigma(k: np.ndarray, power: Table) -> tuple[Table, Table]:
     """sigma in spheres of 8 Mpc/h of a power law between rows, k in h/Mpc, and an estimate of the
     share of sigma^2 beyond the rows, where the integrand, with the envelope of the window, goes on
     as the power law that it is at either end."""
-    xp: Any = jnp if isinstance(power, jax.Array) else np
+    xp = namespace(power)
     fine = np.geomspace(k[0], k[-1], 20_000)
     values = xp.exp(xp.interp(np.log(fine), np.log(k), xp.log(power)))
     deviation = sigma(fine, values)
@@ -212,23 +216,29 @@ def _suppressed(power: Power, mass: float | jax.Array, per_mpc: float) -> Power:
     scale = 1.61 * mass ** (1 / 18) / (9 * mass**0.5) * per_mpc
 
     def suppressed(k: jax.Array) -> jax.Array:
-        x = jnp.minimum(scale * k, 100.0)  # cos(x^3) / (1 + x^8) is 1e-16 there
-        return power(k) * jnp.maximum((jnp.cos(x**3) / (1 + x**8)) ** 2, 1e-30)
+        xp = namespace(k, scale)
+        x = xp.minimum(scale * k, 100.0)  # cos(x^3) / (1 + x^8) is 1e-16 there
+        return power(k) * xp.maximum((xp.cos(x**3) / (1 + x**8)) ** 2, 1e-30)
 
     return suppressed
 
 
 def unit_and_h(
-    settings: LinearPowerSettings, key: str, units: str, cosmology: CosmologySettings
+    settings: LinearPowerSettings,
+    key: str,
+    units: str,
+    cosmology: CosmologySettings,
+    *,
+    converts: bool = True,
 ) -> tuple[float, float]:
     """The run's unit of length in Mpc/h, and h. Raises UserError, for `key`, in units without a
-    name or without h."""
+    name or, if it `converts` lengths by h, in Mpc / h without h."""
     if units not in UNITS:
         raise UserError(
             f"{key} needs model.units: {' or '.join(UNITS)}; in other units give a table of k and P"
         )
     unit = UNITS[units]
-    if unit.per_h and settings.h is None:
+    if unit.per_h and settings.h is None and converts:
         raise UserError(f"h: {key} in units of Mpc / h needs H0 in 100 km/s/Mpc, e.g. h: 0.68")
     h = settings.h if settings.h is not None else cosmology.hubble / unit.hubble
     return unit.megaparsecs * (1.0 if unit.per_h else h), h
@@ -244,7 +254,8 @@ def physical_spectrum(
     """k (1/length) and P (length^3) of a fit, library or transfer function, up to the grid's
     largest wavenumber."""
     key = f"{settings.way}: {getattr(settings, settings.way)}"
-    length, h = unit_and_h(settings, key, units, cosmology)
+    converts = settings.transfer_table is None  # whose k is in h/Mpc
+    length, h = unit_and_h(settings, key, units, cosmology, converts=converts)
     corner = math.hypot(
         *(math.pi * n / extent for n, extent in zip(grid.shape, grid.box, strict=True))
     )
@@ -296,7 +307,7 @@ def sigma(k: np.ndarray, power: np.ndarray | jax.Array, radius: float = 8.0) -> 
     """The standard deviation of the density contrast in spheres, from P(k), perhaps traced, on
     log-spaced k."""
     x = k * radius
-    xp = jnp if isinstance(power, jax.Array) else np
+    xp = namespace(power)
     window = np.where(x > 1e-2, 3 * (np.sin(x) - x * np.cos(x)) / x**3, 1 - x**2 / 10)
     return xp.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)) ** 0.5
 
@@ -365,7 +376,7 @@ def _class(
 def drag_epoch(matter: float, baryons: float) -> tuple[float, float, float, float]:
     """z_eq, z_d, R(z_d) and the sound horizon s (Mpc) at the epoch z_d that releases the baryons, by
     equations 2 to 6 of `transfer_function`, whose arguments these are."""
-    xp: Any = jnp if isinstance(matter, jax.Array) or isinstance(baryons, jax.Array) else np
+    xp = namespace(matter, baryons)
     theta = CMB / 2.7
     b = baryons * matter
     k_eq = 7.46e-2 * matter / theta**2
@@ -385,7 +396,7 @@ def transfer_function(
     """The transfer function T(k), 1 on large scales, at k in 1/Mpc; `matter` is Omega_m h^2,
     `baryons` Omega_b / Omega_m; both may be traced. Names follow Eisenstein & Hu, Astrophys. J.
     496, 605 (1998), equations 2 to 31."""
-    xp: Any = jnp if isinstance(matter, jax.Array) or isinstance(baryons, jax.Array) else np
+    xp = namespace(matter, baryons)
     theta = CMB / 2.7
     b = baryons * matter
     cold = 1 - baryons

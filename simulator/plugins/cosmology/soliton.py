@@ -90,7 +90,29 @@ class MergerSettings(Settings):
     """First relax each soliton in the run's own periodic box."""
 
 
-class Soliton(Initial):
+class Solitons(Initial):
+    """Solitons, whose velocities at the start are known."""
+
+    def outlook(self, model: Equation, stop: float, files: StartFiles) -> dict[str, bool]:
+        """3 sigma of a component of the velocity in a soliton, hbar^2 <|grad psi|^2> / (3 m^2 <|psi|^2>),
+        beside its own velocity; the fastest counts."""
+        wave = wave_model(model, self.settings.kind)
+        state = radial_ground_state()
+        shells = state.radius**2
+        slopes = np.gradient(state.amplitude, _STEP) ** 2
+        width = math.sqrt((slopes * shells).sum() / (state.amplitude**2 * shells).sum() / 3)
+        speeds = [
+            3 * width * wave.hbar / length_scale(wave, soliton) + max(map(abs, soliton.velocity))
+            for soliton in self.solitons()
+        ]
+        return wave.outlook(max(speeds), "3 sigma of the velocity in the solitons at the start")
+
+    def solitons(self) -> Sequence[OneSoliton]:
+        """The solitons, or the one that moves fastest."""
+        raise TypeError(f"{type(self).__name__} does not define solitons")
+
+
+class Soliton(Solitons):
     """The sum of moving ground states: psi = sum_j psi_0(x - x_j) exp(i (m/hbar) v_j . (x - x_j) +
     i phase_j).
 
@@ -99,15 +121,17 @@ class Soliton(Initial):
 
     Settings = SolitonSettings
 
+    def solitons(self) -> Sequence[OneSoliton]:
+        return self.settings.solitons or (self.settings,)
+
     def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton")
-        return {
-            "psi": superposed(wave, s.solitons or (s,), relaxed=s.relax, background=s.background)
-        }
+        psi = superposed(wave, self.solitons(), relaxed=s.relax, background=s.background)
+        return {"psi": psi}
 
 
-class SolitonMerger(Initial):
+class SolitonMerger(Solitons):
     """Solitons at rest at random positions with random phases, which fall together and merge into
     one.
 
@@ -115,6 +139,9 @@ class SolitonMerger(Initial):
     (2017)."""
 
     Settings = MergerSettings
+
+    def solitons(self) -> Sequence[OneSoliton]:
+        return [OneSoliton(core_radius=min(self.settings.core_radius))]
 
     def build(self, model: Equation, files: StartFiles) -> Fields:
         s = self.settings

@@ -36,7 +36,7 @@ def resolution_of(run: SweepRun) -> dict[str, float]:
     measures = measured_resolutions(columns)
     sources = {
         "k_max_eta": [m.scale for m in measures],
-        "edge_share": [*(m.edge for m in measures), "edge_energy"],
+        "edge_share": [m.edge for m in measures],
         "budget_residual": ["budget_residual"],
     }
     numbers = {}

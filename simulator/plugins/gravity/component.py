@@ -141,8 +141,3 @@ class Component:
         """The reason why no step can be taken from these fields, and a remedy; None if a step can
         be taken."""
         return None
-
-    def warnings(self, row: Mapping[str, float]) -> Mapping[str, str]:
-        """Warnings about the resolution of the run, by their subject, from the component's columns of
-        a row of diagnostics."""
-        return {}

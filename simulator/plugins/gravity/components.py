@@ -13,7 +13,6 @@ from simulator.physics.models.limits import advection_rate
 from simulator.physics.models.outputs import (
     derived_fields,
     diagnostics,
-    resolution_warnings,
     spectra,
     step_trouble,
 )
@@ -70,9 +69,6 @@ class FieldComponent(Component):
 
     def trouble(self, fields: MatterFields) -> tuple[str, str] | None:
         return step_trouble(self.free, fields)
-
-    def warnings(self, row: Mapping[str, float]) -> Mapping[str, str]:
-        return resolution_warnings(self.free, row)
 
 
 def _alone(
@@ -184,7 +180,7 @@ class WaveComponent(FieldComponent):
         """Raises UserError, beginning with the key, for a trap or an absorber in an expanding
         background, and for a mass of the boson in other units than its own."""
         if problem := mass_problem(settings, gravity.units):
-            raise UserError(f"particle_mass: {problem}")
+            raise UserError(": ".join(problem))
         if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
             raise UserError(
                 "external_potential: a cosmology excludes external_potential and absorber; keep one"

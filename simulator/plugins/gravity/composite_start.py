@@ -37,6 +37,14 @@ class CompositeStart(Initial):
                 )
         return 0.0
 
+    def outlook(self, model: Equation, stop: float, files: StartFiles) -> dict[str, bool]:
+        assert isinstance(model, Composite)
+        lines = {}
+        for name, start in self.settings.components.items():
+            part = INITIALS[start.kind](start).outlook(model.parts[name].alone, stop, files)
+            lines |= {f"{name}: {line}": resolved for line, resolved in part.items()}
+        return lines
+
     def build(self, model: Equation, files: StartFiles) -> dict[str, Any]:
         if not isinstance(model, Composite):
             raise UserError("kind: composite needs model.kind: composite")

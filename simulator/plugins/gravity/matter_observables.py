@@ -83,16 +83,6 @@ class AllMatter(Observable["Composite"]):
         )
         return columns | {"rate": reduce(jnp.maximum, rates)}
 
-    def warnings(self, model: Composite, row: Mapping[str, float]) -> dict[str, str]:
-        lines = {}
-        for name, part in model.parts.items():
-            columns = {
-                k.removeprefix(f"{name}_"): x for k, x in row.items() if k.startswith(f"{name}_")
-            }
-            for subject, line in part.warnings(columns).items():
-                lines[f"{name}: {subject}"] = f"{name}: {line}"
-        return lines
-
     def spectra(self, model: Composite, fields: MatterFields) -> dict[str, Spectrum]:
         """P(k) of all matter, and the components' spectra; 0 in shells where a component has no
         modes. From P(k) of particles the window of the assignment is divided out; the shot noise is
@@ -155,12 +145,13 @@ class ExpandingMatter(Observable[SplitEquation]):
         if abs(ratio - 1) > 1e-3:
             means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
             lines["mean"] = f"{means}; structure then does not grow as in this background"
-        kinetic = row["kinetic_energy"]
-        potential = -row["potential_energy"]
+        # Small waves oscillate, with more kinetic energy than growing structure has.
+        kinetic = sum(row[f"{name}_kinetic_energy"] for name in model.populations)
+        potential = -sum(row[f"{name}_potential_energy"] for name in model.populations)
         a = background.scale_factor_at(row["time"])
         # A lattice has no potential, and particles at rest have no wrong velocities.
         depth = background.gravity * wanted**2 * a * max(model.transform.grid.box) ** 2
-        if model.populations and kinetic > 0 and potential > 1e-10 * depth:
+        if kinetic > 0 and potential > 1e-10 * depth:
             now = background.grown(a)
             speed = (kinetic / potential * now.first * now.pull / now.speed**2) ** 0.5
             if not 0.5 < speed < 2:

@@ -33,10 +33,9 @@ from simulator.plugins.gravity.matter_observables import ExpandingMatter
 from simulator.plugins.gravity.wave_observables import (
     WaveColumns,
     WaveFields,
-    WaveResolution,
     WaveSpectra,
 )
-from simulator.settings import NonNegative, Positive, Real, Settings, wrong
+from simulator.settings import HubbleParameter, NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Transform, arrays
 from simulator.spectral.operators import Green, solve_poisson, squared
 
@@ -50,8 +49,10 @@ class WaveSettings(Settings):
     kind: Any
     hbar_over_m: Positive | None = None
     """hbar / m, length^2 / time; 1 by default."""
-    particle_mass: Positive | None = None
-    """m c^2 in 1e-22 eV, which gives hbar / m; with units: kpc_km_s_msun only."""
+    boson_mass: Positive | None = None
+    """m c^2 in 1e-22 eV, which gives hbar / m; needs units."""
+    h: HubbleParameter | None = None
+    """With boson_mass in units of Mpc / h: H0 in 100 km/s/Mpc."""
     self_interaction: Real = 0.0
     """g in the potential g |psi|^2; negative values attract."""
     external_potential: wave_functions.ExternalSettings | None = None
@@ -59,14 +60,34 @@ class WaveSettings(Settings):
     absorber: wave_functions.AbsorberSettings | None = None
     """An absorbing layer at the faces of the box."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, data: object) -> object:
+        if isinstance(data, Mapping) and "particle_mass" in data:
+            raise wrong("particle_mass", "is now boson_mass, as in initial")
+        return data
 
-def mass_problem(settings: WaveSettings, units: str) -> str | None:
-    """The reason why particle_mass does not fit the units; None if it does."""
-    if units != "kpc_km_s_msun" and settings.particle_mass is not None:
-        return "needs units: kpc_km_s_msun; give hbar_over_m here"
-    if units in UNITS and (settings.particle_mass is None) == (settings.hbar_over_m is None):
-        return "give either particle_mass (1e-22 eV) or hbar_over_m (kpc km/s)"
+
+def mass_problem(settings: WaveSettings, units: str) -> tuple[str, str] | None:
+    """The key of the boson's mass that does not fit the units, and why; None if all fit."""
+    mass = settings.boson_mass
+    if units not in UNITS and mass is not None:
+        return "boson_mass", f"needs units: {' or '.join(UNITS)}; give hbar_over_m here"
+    if units in UNITS and (mass is None) == (settings.hbar_over_m is None):
+        length = UNITS[units].length
+        return "boson_mass", f"give either boson_mass (1e-22 eV) or hbar_over_m ({length} km/s)"
+    per_h = units in UNITS and UNITS[units].per_h and mass is not None
+    if per_h and settings.h is None:
+        return "h", "boson_mass in units of Mpc / h needs H0 in 100 km/s/Mpc, e.g. h: 0.68"
+    if settings.h is not None and not per_h:
+        return "h", "applies to boson_mass in units of Mpc / h; leave it out"
     return None
+
+
+def hbar_over_mass(mass: float, units: str, h: float | None) -> float:
+    """hbar / m (length km/s) of a boson of `mass` (1e-22 eV)."""
+    per_length = 1.0 if h is None else h
+    return HBAR_OVER_M22 / mass / (1000 * UNITS[units].megaparsecs) * per_length
 
 
 class SchrodingerPoissonSettings(WaveSettings):
@@ -85,7 +106,7 @@ class SchrodingerPoissonSettings(WaveSettings):
     def _one_way_to_say_the_mass(self) -> Self:
         check_units(self)
         if problem := mass_problem(self, self.units):
-            raise wrong("particle_mass", problem)
+            raise wrong(*problem)
         if self.cosmology is not None and (self.external_potential or self.absorber):
             raise wrong("cosmology", "excludes external_potential and absorber; keep one of them")
         return self
@@ -95,7 +116,9 @@ class SchrodingerPoissonSettings(WaveSettings):
         """hbar / m in the run's units."""
         if self.hbar_over_m is not None:
             return self.hbar_over_m
-        return HBAR_OVER_M22 / self.particle_mass if self.particle_mass is not None else 1.0
+        if self.boson_mass is None:
+            return 1.0
+        return hbar_over_mass(self.boson_mass, self.units, self.h)
 
     @property
     def gravity(self) -> float:
@@ -110,7 +133,7 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
     settings: SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
     numerics = Numerics(dealias=("none",), decays=True, split=True)
-    has = (WaveColumns(), WaveSpectra(), WaveFields(), WaveResolution(), ExpandingMatter())
+    has = (WaveColumns(), WaveSpectra(), WaveFields(), ExpandingMatter())
 
     self_interaction: float
     green: Green
@@ -223,6 +246,21 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
         extent = (physical.max(v) - physical.min(v)).astype(jnp.float64)
         return jax.lax.stop_gradient(jnp.maximum(extent, self.fastest_drift) / math.pi)
 
+    def outlook(self, speed: float, words: str) -> dict[str, bool]:
+        """The largest velocity (length/time) that the grid carries, at which a phase turns by pi
+        from a point to the next, beside the `speed` of the waves by the formula in `words`: a line,
+        and whether the grid suffices."""
+        grid = self.transform.grid
+        most = math.pi * self.hbar / max(grid.seen(grid.spacing))
+        line = f"the grid carries velocities up to pi hbar / (m dx) = {most:.3g}; {words} is {speed:.3g}"
+        if speed <= most:
+            return {line: True}
+        finer = speed / most
+        shape = [16 * math.ceil(finer * n / 16) for n in grid.seen(grid.shape)]
+        box = [float(f"{length / finer:.2g}") for length in grid.seen(grid.box)]
+        cure = f"grid.shape: {shape} or grid.box: {box} resolves them"
+        return {f"{line}, so the waves become noise of the grid; {cure}": False}
+
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 of a small density wave in matter at rest at the start: (hbar k^2 / 2m)^2 + k^2 g
         rho - 4 pi G rho."""
@@ -236,8 +274,10 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
     ) -> float:
         """(6 Omega_m a)^(1/4) (H0 m / hbar)^(1/2): Hu, Barkana & Gruzinov, Phys. Rev. Lett. 85, 1158
         (2000)."""
-        mass = keys.get("particle_mass")
-        hbar = HBAR_OVER_M22 / mass if mass else keys.get("hbar_over_m") or 1.0
+        mass = keys.get("boson_mass")
+        hbar = keys.get("hbar_over_m") or 1.0
+        if mass:
+            hbar = hbar_over_mass(mass, keys["units"], keys.get("h"))
         return (6 * background.matter * scale_factor) ** 0.25 * (background.hubble / hbar) ** 0.5
 
     def moving(

@@ -13,7 +13,6 @@ from simulator.physics.models import fields as specs
 from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import tail_fraction
-from simulator.physics.resolution_columns import UNDER_RESOLVED
 from simulator.plugins.gravity import wave_functions
 from simulator.plugins.gravity.density import by_axis, center, density_power
 from simulator.spectral import Evaluated, Local, Points
@@ -85,6 +84,7 @@ class WaveColumns(Observable["SchrodingerPoisson"]):
             **by_axis(model.transform.grid, "mean_momentum", momentum),
             **by_axis(model.transform.grid, "center", place),
             "vortex_faces": wave_functions.pierced_faces(model.transform, psi),
+            "edge_mass": tail_fraction(layout, squared(psi), 0.0),
             "edge_energy": kinetic_energy_at_edge(model, psi, evaluated.means["density"]),
         }
         if model.background is not None:
@@ -235,14 +235,3 @@ class WaveFields(Observable["SchrodingerPoisson"]):
             DerivedField(specs.PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
             DerivedField(specs.POTENTIAL, potential),
         )
-
-
-class WaveResolution(Observable["SchrodingerPoisson"]):
-    """Whether the grid resolves the wave function."""
-
-    def warnings(self, model: SchrodingerPoisson, row: Mapping[str, float]) -> dict[str, str]:
-        if row["edge_energy"] <= UNDER_RESOLVED:
-            return {}
-        part = f"{row['edge_energy']:.1%} of its kinetic energy lies near the grid's edge"
-        cure = "a finer grid, or a smaller box, resolves it"
-        return {"wave function": f"the wave function is under-resolved: {part}; {cure}"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.archive.open_run import Run
-from simulator.physics.resolution_columns import measured_resolutions
+from simulator.physics.resolution_columns import UNDER_RESOLVED, UNRESOLVED, judged
 from simulator.plugins.pictures.page import Cell, Verdict
 from simulator.plugins.pictures.runs import table_of
 
@@ -53,11 +53,12 @@ def log_of(run: Run) -> str:
 def checks(run: Run) -> list[HealthCheck]:
     """All checks that apply to the run."""
     columns = table_of(run)
-    warnings = list(dict.fromkeys(_WARNING.findall(log_of(run))))
+    # A warning of the resolution was written before the worst row; the check below is of all rows.
+    warnings = [w for w in dict.fromkeys(_WARNING.findall(log_of(run))) if UNRESOLVED not in w]
     precision = str(run.config.get("precision", "double"))
     results = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
-        results += [*_resolution(columns, warnings), *_balances(columns, precision)]
+        results += [*_resolution(columns), *_balances(columns, precision)]
         failed = run.state is not None and run.state.state == "failed"
         results += _stationarity(columns) if run.config.get("forcing") and not failed else []
     results += [HealthCheck("warning", "warn", "", text) for text in warnings]
@@ -94,20 +95,20 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
         )
 
 
-def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
-    for field, column, _, _ in measured_resolutions(columns):
-        values = _finite(columns, column)
-        if not len(values):
-            continue
-        warned = any(text.startswith(f"{field} is under-resolved") for text in warnings)
-        least = float(values.min())
-        meaning = (
-            "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
-        )
-        meaning += "" if least >= 1 or warned else "; the cascade did not reach the grid's edge"
-        verdict = "warn" if warned else "good" if least >= 1 else "note"
-        value = f"minimum {least:.3g}, now {float(values[-1]):.3g}"
-        yield HealthCheck(f"resolution ({column})", verdict, value, meaning)
+def _resolution(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
+    """The resolution of each field by its worst and its last row."""
+    for field in judged(columns):
+        limits = f"up to {UNDER_RESOLVED:.1%} is resolved, above {field.measure.noise:.0%} noise"
+        meaning = f"{field.measure.words}; {limits}"
+        if field.measure.scale:
+            meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
+            if field.verdict in ("warn", "bad"):
+                meaning += f"; up to {field.lost.max():.1%} {field.measure.part}"
+            elif field.verdict == "note":
+                meaning += "; the cascade did not reach the grid's edge"
+        name = f"resolution ({field.measure.column})"
+        value = f"{field.least}, now {field.number(-1)}"
+        yield HealthCheck(name, field.verdict, value, meaning)
 
 
 def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:

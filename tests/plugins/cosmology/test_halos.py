@@ -135,6 +135,13 @@ def test_below_two_cells_there_is_no_number(size, overdensity):
     assert float(shown["peak density"]) > 1
 
 
+def test_printed_columns_have_the_units_of_the_run():
+    units = {"code_length": "kpc", "code_mass/code_length**3": "Msun/kpc^3"}
+    columns = {"id": np.array([0]), "peak_density": np.ones(1), "core_radius": np.ones(1)}
+    header = HaloCatalogue("waves", 0, columns, {}, {}, units).rows()[0]
+    assert header == ["id", "peak density (Msun/kpc^3)", "core radius (kpc)"]
+
+
 def test_mass_functions_hold_the_collapsed_mass():
     """Of Press & Schechter above M: erfc(1.686 / (sqrt(2) sigma)), here with sigma ~ M^-1/2. The
     fits of Sheth & Tormen and of Watson et al. to simulations differ by less than 25 % where sigma

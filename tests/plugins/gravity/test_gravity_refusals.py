@@ -29,13 +29,24 @@ REFUSED = [
         "forcing: schrodinger_poisson cannot be forced; leave the key",
     ),
     (WAVE, "time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
-    (WAVE, "model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
+    (WAVE, "model.boson_mass=1", "model.boson_mass: needs units: kpc_km_s_msun"),
     (
         WAVE,
         ["model.units=mpc_h_km_s_msun_h", "model.hbar_over_m=1", "model.cosmology={start: 0.02}"],
         "model.cosmology.hubble: has to be 100 in units: mpc_h_km_s_msun_h",
     ),
-    (WAVE, "model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
+    (WAVE, "model.units=kpc_km_s_msun", "model.boson_mass: give either boson_mass"),
+    (WAVE, "model.particle_mass=1", "model.particle_mass: is now boson_mass, as in initial"),
+    (
+        WAVE,
+        ["model.units=mpc_h_km_s_msun_h", "model.boson_mass=1"],
+        "model.h: boson_mass in units of Mpc / h needs H0",
+    ),
+    (
+        WAVE,
+        ["model.units=kpc_km_s_msun", "model.boson_mass=1", "model.h=0.7"],
+        "model.h: applies to boson_mass in units of Mpc / h; leave it out",
+    ),
     (
         WAVE,
         [EXPANDING, "time.steps=4", "time.integrator=bullfrog"],

@@ -187,9 +187,13 @@ def test_single_precision_follows_double():
 def test_units():
     """m = 1e-22 eV: the de Broglie wavelength at 10 km/s, over 2 pi, is 1.92 kpc (Hui et al.
     2017)."""
-    run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.particle_mass=1")
+    run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.boson_mass=1")
     assert abs(run.model.hbar / 10 - 1.92) < 0.005
     assert np.isclose(run.model.gravity, 4.30092e-6, rtol=1e-5)
+    per_h = cases.simulation(
+        WAVE, "model.units=mpc_h_km_s_msun_h", "model.boson_mass=1", "model.h=0.68"
+    )
+    assert np.isclose(per_h.model.hbar, run.model.hbar * 1e-3 * 0.68, rtol=1e-12)
 
 
 # Waves of six directions: vortex lines that wind through the whole box.

@@ -1,11 +1,13 @@
-"""Runs of waves: the files of their snapshots, and a warning."""
+"""Runs of waves: the files of their snapshots, and whether the grid resolves them."""
 
 import h5py
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from run_support import simulate, write_case
 
 from simulator import open_run
+from simulator.cli import main
 
 WAVE = """\
 model: {kind: schrodinger_poisson, self_interaction: 0.5}
@@ -35,3 +37,41 @@ def test_an_under_resolved_wave_warns_once(tmp_path, capsys):
     assert simulate(config, tmp_path / "run", *short) == 0
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count("warning: the wave function is under-resolved") == 1
+
+
+EXPANDING = """\
+model:
+  kind: schrodinger_poisson
+  units: mpc_h_km_s_msun_h
+  boson_mass: 1
+  h: 0.68
+  background: {start: 0.01, hubble: 100, matter: 0.3}
+grid: {shape: [16, 16, 16], box: [1, 1, 1]}
+initial: {kind: cosmological, transfer: eisenstein_hu, h: 0.68, seed: 3}
+time: {stop: {redshift: 5}, cfl: 0.5, max_dt: 0.01}
+devices: {platform: cpu, count: 1}
+output: {diagnostics: {every_steps: 1}}
+"""
+
+
+@pytest.mark.plugins("cosmology", "pictures")
+def test_waves_that_become_noise_are_foretold_warned_of_and_marked(tmp_path, capsys):
+    """A box that is too large, and the one that `check` names: there nothing warns."""
+    from simulator.plugins.pictures.health import checks
+
+    config = write_case(tmp_path, EXPANDING)
+    assert main(["check", str(config)]) == 0
+    foretold = capsys.readouterr()
+    assert "warning: the grid carries velocities up to" in foretold.err
+    assert "warning" not in foretold.out
+    small = foretold.err.partition("grid.box: ")[2].partition(" resolves")[0]
+    assert main(["check", str(config), f"grid.box={small}"]) == 0
+    assert "warning" not in (said := capsys.readouterr().err) and "pi hbar / (m dx)" in said
+    assert simulate(config, tmp_path / "run") == 0
+    log = (tmp_path / "run" / "run.log").read_text()
+    assert 3 <= log.count("warning: the wave function is under-resolved") <= 9
+    (marked,) = (check for check in checks(open_run(tmp_path / "run")) if "edge_mass" in check.name)
+    edge = open_run(tmp_path / "run").diagnostics["edge_mass"]
+    assert marked.verdict == "bad" and f"{100 * edge.max():.3g}%" in marked.value
+    assert simulate(config, tmp_path / "small", f"grid.box={small}") == 0
+    assert "under-resolved" not in (tmp_path / "small" / "run.log").read_text()

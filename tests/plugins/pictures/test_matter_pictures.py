@@ -21,7 +21,7 @@ COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
 KPC = {
     "kind": "schrodinger_poisson",
     "units": "kpc_km_s_msun",
-    "particle_mass": 1.0,
+    "boson_mass": 1.0,
     "cosmology": COSMOS,
 }
 WAVES = {"kind": "schrodinger_poisson"}

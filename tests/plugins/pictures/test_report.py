@@ -37,6 +37,7 @@ def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", mor
         "dissipation": 0.1,
         "enstrophy": 5.0,
         "k_max_eta": k_max_eta,
+        "edge_enstrophy": 0.0,
         "max_divergence": 1e-15,
         **scalars,
     }
@@ -167,24 +168,16 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
         ({"state": "failed"}, "state", "bad"),
-        (
-            {
-                "log": "2026-01-01 00:00:00 warning: the flow is under-resolved: ...\n",
-                "k_max_eta": 0.5,
-            },
-            "resolution (k_max_eta)",
-            "warn",
-        ),
+        ({"k_max_eta": 0.5, "edge_enstrophy": 0.1}, "resolution (k_max_eta)", "warn"),
+        ({"k_max_eta": 0.5, "edge_enstrophy": 0.5}, "resolution (k_max_eta)", "bad"),
         ({"k_max_eta": 0.5}, "resolution (k_max_eta)", "note"),
         (
-            {
-                "log": "2026-01-01 00:00:00 warning: dye is under-resolved: ...\n",
-                "dye_k_max_batchelor": 0.03,
-                "dye_edge_gradient": 0.4,
-            },
+            {"dye_k_max_batchelor": 0.03, "dye_edge_gradient": 0.1},
             "resolution (dye_k_max_batchelor)",
             "warn",
         ),
+        ({"edge_mass": 1e-9}, "resolution (edge_mass)", "good"),
+        ({"waves_edge_mass": 0.1}, "resolution (waves_edge_mass)", "bad"),
     ],
 )
 def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):

@@ -20,7 +20,7 @@ COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
 KPC = {
     "kind": "schrodinger_poisson",
     "units": "kpc_km_s_msun",
-    "particle_mass": 1.0,
+    "boson_mass": 1.0,
     "cosmology": COSMOS,
 }
 HBAR_OVER_M = 6.582119569e-16 * 299792.458**2 / 1e-22 / 3.0856775814913673e16

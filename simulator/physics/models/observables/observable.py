@@ -75,7 +75,8 @@ class Observable(Generic[Model]):
         return {}
 
     def warnings(self, model: Model, row: Mapping[str, float]) -> Mapping[str, str]:
-        """Lines about the run's resolution, by their subject, from a row of diagnostics."""
+        """Lines about a run that does not match its model, by their subject, from a row of
+        diagnostics."""
         return {}
 
     def trouble(self, model: Model, fields: Fields) -> tuple[str, str] | None:

@@ -12,7 +12,6 @@ from simulator.physics.models.observables.budget import energy_transfer, weighte
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.observables.resolution import scalar_resolution
 from simulator.physics.models.passive_scalars import TransportedScalar
-from simulator.physics.resolution_columns import FIELDS, measured_resolutions, unresolved
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, PhysicalScalar, SpectralScalar
 from simulator.spectral.operators import fluctuation, gradient, squared
@@ -45,9 +44,6 @@ class Scalars(Observable["NavierStokes"]):
         for s in model.transported if model.closure is None else ():
             columns |= scalar_resolution(layout, s, fields[s.name], row.before["enstrophy"])
         return columns
-
-    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> dict[str, str]:
-        return unresolved(row, [m for m in measured_resolutions(row) if m not in FIELDS])
 
     def energies(self, model: NavierStokes, fields: Fields) -> dict[str, OfModes]:
         layout = model.transform.layout

@@ -26,7 +26,6 @@ from simulator.physics.models.observables.resolution import (
     ratio,
     tail_fraction,
 )
-from simulator.physics.resolution_columns import FIELDS, unresolved
 from simulator.spectral import Local, Points
 from simulator.spectral.arrays import Number, PhysicalVector, PointValues
 from simulator.spectral.grid import AXES
@@ -135,18 +134,9 @@ class Turbulence(Observable["NavierStokes"]):
         elif terms and model.closure is None:
             scale = dissipation_scale(terms, viscous)
             columns["kolmogorov_scale"] = scale
-        if scale is not None and model.closure is None:
+        if scale is not None and model.closure is None and self.resolves:
             columns["k_max_eta"] = model.transform.grid.largest_wavenumber * scale
         return columns
-
-    def warnings(self, model: NavierStokes, row: Mapping[str, float]) -> dict[str, str]:
-        if not self.resolves or model.closure is not None:
-            return {}
-        lines = unresolved(row, [measure for measure in FIELDS if measure.scale in row])
-        if model.transform.grid.dealias == "phase_shift":
-            aliased = "phase_shift leaves aliasing errors there, grid.dealias: spherical none"
-            lines = {field: f"{line}; {aliased}" for field, line in lines.items()}
-        return lines
 
 
 def products_about(mean: Float[Array, " d"], values: PhysicalVector, name: str) -> PointValues:

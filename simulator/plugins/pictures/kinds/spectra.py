@@ -191,7 +191,7 @@ def jeans_wavenumber(labels: Labels, name: str, scale_factor: float) -> float:
     background = CosmologySettings(**model["cosmology"])
     kinds = [(part, MODELS.get(part["kind"])) for part in named or parts]
     limits = [
-        kind.jeans_wavenumber(part, background, scale_factor)
+        kind.jeans_wavenumber({"units": model.get("units"), **part}, background, scale_factor)
         for part, kind in kinds
         if kind is not None and issubclass(kind, SelfGravity)
     ]
