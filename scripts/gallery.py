@@ -121,7 +121,11 @@ def main() -> int:
                 run(command, args.folder)
                 ran.add(command)
         (args.destination / picture.path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(args.folder / picture.file, args.destination / picture.path)
+        made = args.folder / picture.file
+        if not made.exists():
+            there = ", ".join(sorted(path.name for path in made.parent.glob("*.png")))
+            sys.exit(f"{picture.name}: {made} was not written; there are: {there}")
+        shutil.copy(made, args.destination / picture.path)
         record(picture, args.destination)
     return 0
 
