@@ -134,7 +134,7 @@ REFUSED = [
     (
         MATTER,
         "output.snapshots.every=[2, 1]",
-        "output.snapshots.every: a list of times rises and has",
+        "output.snapshots.every: one or more times in increasing order are needed",
     ),
     (
         MATTER,
