@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
+from simulator.physics.models import outputs
 from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.split_equation import SplitEquation
@@ -39,6 +40,14 @@ class AllMatter(Observable["Composite"]):
             if (reason := part.trouble(model.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
+
+    def conserved(self, model: Composite) -> Sequence[str]:
+        kept = [
+            f"{name}_mass"
+            for name, part in model.parts.items()
+            if part.population is not None or "mass" in outputs.conserved(part.alone)
+        ]
+        return (["mass"] if len(kept) == len(model.parts) else []) + kept
 
     def columns(self, model: Composite, fields: MatterFields, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;

@@ -2,7 +2,7 @@
 end."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -59,6 +59,7 @@ def checks(run: Run) -> list[HealthCheck]:
     results = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
         results += [*_resolution(columns), *_balances(columns, precision)]
+        results += _conservation(columns, run.provenance.get("conserved", ()), precision)
         failed = run.state is not None and run.state.state == "failed"
         results += _stationarity(columns) if run.config.get("forcing") and not failed else []
     results += [HealthCheck("warning", "warn", "", text) for text in warnings]
@@ -173,16 +174,6 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         verdict = "good" if most <= LARGE_RESIDUAL else "warn"
         yield HealthCheck("energy budget", verdict, f"maximum {most:.2g}", meaning)
     loss = _LOSS.get(precision, _LOSS["single"])
-    for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
-        values = _finite(columns, name)
-        if not len(values) or values[0] == 0:
-            continue
-        change = float(abs(values / values[0] - 1).max())
-        what = f"conservation ({name.replace('_', ' ')})"
-        verdict = "good" if change <= loss else "bad"
-        yield HealthCheck(
-            what, verdict, f"{change:.2g}", "largest relative change since the first row"
-        )
     if "max_divergence" in columns and "enstrophy" in columns:
         gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
         if gradient > 0:
@@ -195,6 +186,20 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         yield HealthCheck(
             "CFL number", "note", f"maximum {float(cfl.max()):.3g}", "over all rows of diagnostics"
         )
+
+
+def _conservation(
+    columns: Mapping[str, np.ndarray], names: Iterable[str], precision: str
+) -> Iterator[HealthCheck]:
+    """The columns that the model declares as conserved."""
+    loss = _LOSS.get(precision, _LOSS["single"])
+    for name in names:
+        values = _finite(columns, name)
+        if len(values) and values[0] != 0:
+            change = float(abs(values / values[0] - 1).max())
+            what = f"conservation ({name.replace('_', ' ')})"
+            meaning = "largest relative change since the first row"
+            yield HealthCheck(what, "good" if change <= loss else "bad", f"{change:.2g}", meaning)
 
 
 def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -135,6 +135,12 @@ def test_order_and_conservation(integrator: str):
     assert abs(math.log2((lost[0] - lost[2]) / (lost[1] - lost[2])) - 2) < 0.15
 
 
+def test_mass_that_an_absorber_takes_is_not_declared_as_conserved():
+    assert outputs.conserved(both().model) == ["mass", "gas_mass", "waves_mass"]
+    run = both("model.components.1.absorber={width: 1, rate: 1}")
+    assert outputs.conserved(run.model) == ["gas_mass"]
+
+
 def test_the_rate_of_a_row_is_that_of_a_kick():
     gas = "{kind: self_gravitating_gas, sound_speed: 1}"
     waves = "{kind: schrodinger_poisson}"

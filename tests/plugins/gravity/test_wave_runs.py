@@ -71,6 +71,8 @@ def test_waves_that_become_noise_are_foretold_warned_of_and_marked(tmp_path, cap
     log = (tmp_path / "run" / "run.log").read_text()
     assert 3 <= log.count("warning: the wave function is under-resolved") <= 9
     (marked,) = (check for check in checks(open_run(tmp_path / "run")) if "edge_mass" in check.name)
+    kept = [c for c in checks(open_run(tmp_path / "run")) if "conservation" in c.name]
+    assert [(c.name, c.verdict) for c in kept] == [("conservation (mass)", "good")]
     edge = open_run(tmp_path / "run").diagnostics["edge_mass"]
     assert marked.verdict == "bad" and f"{100 * edge.max():.3g}%" in marked.value
     assert simulate(config, tmp_path / "small", f"grid.box={small}") == 0
