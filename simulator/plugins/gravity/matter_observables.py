@@ -152,7 +152,7 @@ class ExpandingMatter(Observable[SplitEquation]):
         wanted = mean_density(background.settings, float(background.gravity))
         ratio = row["mass"] / model.transform.grid.volume / wanted
         if abs(ratio - 1) > 1e-3:
-            means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
+            means = f"the mean density is {ratio:.3g} times that of the background's matter, {wanted:.6g}"
             lines["mean"] = f"{means}; structure then does not grow as in this background"
         # Small waves oscillate, with more kinetic energy than growing structure has.
         kinetic = sum(row[f"{name}_kinetic_energy"] for name in model.populations)
