@@ -34,6 +34,7 @@ from simulator.run.signals import End, Flag, SignalFlags, Watch, job_deadline, l
 from simulator.run.state_file import StateFile
 from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
+from simulator.simulation.initial_state import outlook
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
@@ -254,6 +255,9 @@ class _Run:
     def _check_start(self) -> None:
         with self.spent.on("initial condition"), self._watchdog():
             self.simulation.check_start()
+        if self.cluster.is_first:
+            lines = outlook(self.config, self.simulation.model, self.simulation.inputs)
+            self.log.say("\n".join(line for line in lines if line.startswith("warning")))
 
     def _watchdog(self) -> Watchdog:
         return Watchdog(self.config.run.watchdog, self.name)
