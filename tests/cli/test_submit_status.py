@@ -294,15 +294,17 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
 
 
 def test_the_job_of_a_script_that_was_given_to_sbatch_again(run, tmp_path):
-    """A job that computes the run comes before one that waits, and that before older ones."""
+    """A job that computes the run comes before one that waits, and that before those that ended:
+    of these the one of the state file, and not one that was refused later."""
     remember_job(run, "17")
     (run / "job.sbatch").touch()
     script = run / "job.sbatch"
     for others, word in (
-        ("18|PENDING", ("18 PENDING", "pending")),
+        ("18|RUNNING", ("18 RUNNING", "running")),
         ("9|COMPLETED", ("17 PENDING", "pending")),
-        ("18|PENDING 17|RUNNING", ("17 RUNNING", "running")),
-        ("18|CANCELLED", ("18", "cancelled before its first step")),
+        ("17|RUNNING 18|PENDING", ("17 RUNNING", "running")),
+        ("18|CANCELLED", ("17 PENDING", "pending")),
+        ("17|FAILED 18|FAILED", ("17", "failed before its first step")),
     ):
         rows = "".join(f"echo '{job}|{script}';" for job in others.split())
         answer = (
@@ -310,6 +312,10 @@ def test_the_job_of_a_script_that_was_given_to_sbatch_again(run, tmp_path):
         )
         tool(tmp_path / "nothing", "squeue", answer)
         assert look_at(run, NOW).cells(NOW)[1:3] == word
+    write_state(run, state(state="stopped", job_id="16"))
+    answer = f"""case "$*" in *--job=*) exit 1;; *) echo '18|FAILED|{script}';; esac"""
+    tool(tmp_path / "nothing", "squeue", answer)
+    assert look_at(run, NOW).cells(NOW)[1:3] == ("16", "stopped")
 
 
 def test_a_row_of_the_table_and_the_end_expected_at_the_last_speed(run):
