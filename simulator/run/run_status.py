@@ -156,7 +156,8 @@ class RunStatus:
     """The status of one run: its folder, the content of its state file, its job and the job's state
     in Slurm.
 
-    `writing`: a process renews the run's lock. `began`: a process has held the lock."""
+    `writing`: a process renews the run's lock. `began`: a process has held the lock, or a job that
+    was to do so is gone."""
 
     folder: Path
     state: RunState | None
@@ -234,6 +235,8 @@ def look_at(folder: Path, now: datetime) -> RunStatus:
 
     job = max(jobs, key=rank, default=None)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
+    if job is not None and jobs[job] is None:  # Slurm forgets a job some minutes after its end
+        began = began or job_is_gone(job)
     writing = is_written(folder, now.timestamp())
     return RunStatus(folder, state, job, jobs[job] if job else None, writing, began)
 

@@ -10,7 +10,7 @@ from run_support import tool
 
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import build_parser
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
 from simulator.run.run_status import RunStatus, look_at, remember_job
 
 pytestmark = pytest.mark.smoke
@@ -362,3 +362,17 @@ def test_the_folder_of_a_run_for_job_scripts_and_no_run_at_all_is_said(tmp_path,
         command("status", "--folder-of", "case.yaml", "grid.shap=1")
     with pytest.raises(UserError, match="no runs under outputs/"):
         command("status")
+
+
+def test_a_refused_submission_leaves_a_folder_that_takes_another_one(tmp_path, capsys):
+    tool(tmp_path / "nothing", "sbatch", "echo 'invalid partition' >&2; exit 1")
+    with pytest.raises(RunFailure, match="invalid partition"):
+        command("submit", "case.yaml", "--output", "out")
+    script = dry(capsys, "--output", "out", "grid.shape=32,32,32")
+    assert script.startswith("#!/bin/bash\n# case: navier_stokes, 32 x 32 x 32, ")
+
+
+def test_a_job_that_slurm_has_forgotten_has_ended(run, tmp_path):
+    remember_job(run, "17")
+    tool(tmp_path / "nothing", "squeue", "echo 'Invalid job id specified' >&2; exit 1")
+    assert look_at(run, NOW).cells(NOW)[1:3] == ("17", "ended before its first step")
