@@ -184,6 +184,12 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, me
          "not '99:99'"),
         ("--partition smal", "partition: this cluster has no 'smal', did you mean small? known: "
          "test, small, fast"),
+        ("--tasks-per-node 9 --cpus-per-task 16", "cpus_per_task: 16 cores x tasks_per_node 9 = "
+         "144 cores of a node, which has 128; ask for fewer"),
+        ("--tasks-per-node 8 --cpus-per-task 16", None),
+        ("--tasks-per-node 9 --partition small,test", None),
+        ("--tasks-per-node 9 --partition small", None),
+        ("--tasks-per-node 9 --cpus-per-task 16 --sbatch=--overcommit", None),
         ("--nodes 3 --time 60", None),
         ("--nodes 3 --partition small,test --time 9-0", None),
         ("--time 90 --qos long", None),
