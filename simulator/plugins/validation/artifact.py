@@ -194,7 +194,7 @@ def _repeating(run: RecordedRun) -> str:
     devices = run.start.get("devices") or {}
     count = devices.get("processes", 1)
     starter = {"slurm": f"srun --ntasks={count} ", "mpi": f"mpiexec -n {count} "}
-    before = starter.get(devices.get("source"), "")
+    before = starter.get(devices.get("source", "local"), "")
     local = f" --processes {count}" if count > 1 and not before else ""
     return f"{before}simulator run {arguments}{local}"
 
