@@ -79,6 +79,13 @@ def measured_resolutions(columns: Iterable[str]) -> list[Resolution]:
     return measures
 
 
+def uniform_scalars(columns: Mapping[str, np.ndarray]) -> list[str]:
+    """The scalars without a fluctuation in any row."""
+    names = [name.removesuffix(BATCHELOR) for name in columns if name.endswith(BATCHELOR)]
+    variances = {name: columns.get(f"{name}_variance") for name in names}
+    return [name for name, values in variances.items() if values is not None and not values.any()]
+
+
 def _of_component(matter: Resolution, column: str) -> Resolution:
     """The measure in a composite, where the name of the component precedes its columns."""
     if not (component := column.removesuffix(matter.edge).removesuffix("_")):
@@ -113,7 +120,11 @@ class Judgement:
 
     def number(self, row: int) -> str:
         value = float(self.values[row])
-        return f"{value:.3g}" if self.measure.scale else f"{100 * value:.3g}%"
+        if not self.measure.scale:
+            return f"{100 * value:.3g}%"
+        # As many digits as show on which side of the limit the number lies.
+        texts = (f"{value:.{digits}g}" for digits in range(3, 18))
+        return next(text for text in texts if (float(text) < RESOLVED) == (value < RESOLVED))
 
     @property
     def least(self) -> str:
@@ -128,16 +139,21 @@ class Judgement:
         row = int(self.lost.argmax())
         part = f"{self.lost[row]:.1%} {part}"
         if scale:
-            part = f"{scale} = {self.values[row]:.2g}, below {RESOLVED:g}, and {part}"
+            part = f"{scale} = {self.number(row)}, below {RESOLVED:g}, and {part}"
         noise = "; its small scales are noise of the grid" if self.verdict == "bad" else ""
         return f"{field}{UNRESOLVED}{part}{noise}; {cure}"
 
 
 def judged(columns: Mapping[str, np.ndarray]) -> list[Judgement]:
-    """A judgement of each field with a measure among the columns, by their rows with a number."""
+    """A judgement of each field with a measure among the columns, by the rows in which all numbers
+    of the measure are finite: a flow that has overflowed has no scale and no spectrum. A uniform
+    scalar has no small scales to judge."""
     results = []
+    uniform = uniform_scalars(columns)
     for measure in measured_resolutions(columns):
-        known = np.isfinite(columns[measure.column])
+        if measure.field in uniform:
+            continue
+        known = np.isfinite(columns[measure.column]) & np.isfinite(columns[measure.edge])
         if known.any():
             values, edge = (columns[name][known] for name in (measure.column, measure.edge))
             lost = np.where(values < RESOLVED, edge, 0) if measure.scale else edge

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.archive.open_run import Run
-from simulator.physics.resolution_columns import UNDER_RESOLVED, UNRESOLVED, judged
+from simulator.physics.resolution_columns import (
+    UNDER_RESOLVED,
+    UNRESOLVED,
+    judged,
+    uniform_scalars,
+)
 from simulator.plugins.pictures.page import Cell, Verdict
 from simulator.plugins.pictures.runs import table_of
 
@@ -103,12 +108,17 @@ def _resolution(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
         if field.measure.scale:
             meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
             if field.verdict in ("warn", "bad"):
-                meaning += f"; up to {field.lost.max():.1%} {field.measure.part}"
+                part = field.measure.part.replace("its", f"{field.measure.field}'s", 1)
+                meaning += f"; up to {field.lost.max():.1%} {part}"
             elif field.verdict == "note":
                 meaning += "; the cascade did not reach the grid's edge"
         name = f"resolution ({field.measure.column})"
         value = f"{field.least}, now {field.number(-1)}"
         yield HealthCheck(name, field.verdict, value, meaning)
+    for scalar in uniform_scalars(columns):
+        where = "uniform" if columns[f"{scalar}_mean"].any() else "zero everywhere"
+        line = f"{scalar} is {where}: give initial.scalars or a mean_gradient"
+        yield HealthCheck(f"scalar ({scalar})", "note", "", line)
 
 
 def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
@@ -183,14 +193,13 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         yield HealthCheck(
             what, verdict, f"{change:.2g}", "largest relative change since the first row"
         )
-    if "max_divergence" in columns and "enstrophy" in columns:
-        gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
-        if gradient > 0:
-            most = float(np.nanmax(columns["max_divergence"]) / gradient)
+    if {"max_divergence", "enstrophy"} <= columns.keys():
+        most, gradient = columns["max_divergence"].max(), np.sqrt(2 * columns["enstrophy"].max())
+        if gradient != 0:
+            value = f"{most / gradient:.2g}" if np.isfinite(most + gradient) else "not finite"
             meaning = "largest divergence over the root mean square vorticity"
-            yield HealthCheck(
-                "divergence", "good" if most < loss else "bad", f"{most:.2g}", meaning
-            )
+            verdict = "good" if most < loss * gradient < np.inf else "bad"
+            yield HealthCheck("divergence", verdict, value, meaning)
     if len(cfl := _finite(columns, "cfl")):
         yield HealthCheck(
             "CFL number", "note", f"maximum {float(cfl.max()):.3g}", "over all rows of diagnostics"

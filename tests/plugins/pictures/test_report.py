@@ -177,6 +177,7 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
             "warn",
         ),
         ({"edge_mass": 1e-9}, "resolution (edge_mass)", "good"),
+        ({"max_divergence": 1e150, "enstrophy": np.inf}, "divergence", "bad"),
         ({"waves_edge_mass": 0.1}, "resolution (waves_edge_mass)", "bad"),
     ],
 )
@@ -184,6 +185,13 @@ def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
     found = checks(open_run(a_run(tmp_path / "run", **changes)))
     assert {check.name: check.verdict for check in found}[name] == verdict
     assert worst(found) == (verdict if verdict in ("warn", "bad") else "good")
+
+
+def test_a_scalar_that_stays_zero_is_named_instead_of_judged(tmp_path):
+    scalars = dict.fromkeys(("dye_mean", "dye_variance", "dye_edge_gradient"), 0.0)
+    run = open_run(a_run(tmp_path / "run", **scalars, dye_k_max_batchelor=0.8))
+    (check,) = (check for check in checks(run) if "dye" in check.name)
+    assert check.meaning == "dye is zero everywhere: give initial.scalars or a mean_gradient"
 
 
 def a_forced_run(folder, turnovers, energy, dissipation, state="finished"):
