@@ -16,6 +16,8 @@ UNDER_RESOLVED = 1e-3
 """The largest share at the edge of the spectrum of a resolved field."""
 UNRESOLVED = " is under-resolved: "
 """Part of the lines that warn of a field that is not resolved."""
+LARGE_STEP = "the CFL number exceeds "
+"""The beginning of the line that warns of a large fixed time step; the limit follows."""
 
 
 class Resolution(NamedTuple):

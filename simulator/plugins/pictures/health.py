@@ -2,7 +2,7 @@
 end."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.archive.open_run import Run
 from simulator.physics.resolution_columns import (
+    LARGE_STEP,
     UNDER_RESOLVED,
     UNRESOLVED,
     judged,
@@ -21,6 +22,8 @@ from simulator.plugins.pictures.runs import table_of
 LARGE_RESIDUAL = 1e-2
 """The residual of the energy budget, as a fraction of the dissipation, above which the check
 warns."""
+FAR_ABOVE = 2.0
+"""The ratio of the largest CFL number to its limit above which a run cannot be trusted."""
 STEADY = 0.1
 """The relative change of mean energy and mean dissipation, from the third quarter of a run to the
 last, up to which a forced flow counts as stationary."""
@@ -58,13 +61,15 @@ def log_of(run: Run) -> str:
 def checks(run: Run) -> list[HealthCheck]:
     """All checks that apply to the run."""
     columns = table_of(run)
-    # A warning of the resolution was written before the worst row; the check below is of all rows.
-    warnings = [w for w in dict.fromkeys(_WARNING.findall(log_of(run))) if UNRESOLVED not in w]
+    log = dict.fromkeys(_WARNING.findall(log_of(run)))
+    # These warnings were written before the worst row; the checks below are of all rows.
+    warnings = [text for text in log if UNRESOLVED not in text and LARGE_STEP not in text]
     precision = str(run.config.get("precision", "double"))
     results = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
         results += [*_resolution(columns), *_balances(columns, precision)]
         failed = run.state is not None and run.state.state == "failed"
+        results += _step(columns, log, failed)
         results += _stationarity(columns) if run.config.get("forcing") and not failed else []
     results += [HealthCheck("warning", "warn", "", text) for text in warnings]
     return results
@@ -200,10 +205,22 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
             meaning = "largest divergence over the root mean square vorticity"
             verdict = "good" if most < loss * gradient < np.inf else "bad"
             yield HealthCheck("divergence", verdict, value, meaning)
-    if len(cfl := _finite(columns, "cfl")):
-        yield HealthCheck(
-            "CFL number", "note", f"maximum {float(cfl.max()):.3g}", "over all rows of diagnostics"
-        )
+
+
+def _step(
+    columns: Mapping[str, np.ndarray], warnings: Iterable[str], failed: bool
+) -> Iterator[HealthCheck]:
+    """The largest CFL number, marked where the log warns of it, because `time.dt` exceeds the limit
+    of `time.cfl`."""
+    if not len(cfl := _finite(columns, "cfl")):
+        return
+    most = float(cfl.max())
+    verdict, meaning = "note", "over all rows of diagnostics"
+    for limit in (text.partition(LARGE_STEP)[2].partition(",")[0] for text in warnings):
+        if limit:
+            verdict = "bad" if failed or most > FAR_ABOVE * float(limit) else "warn"
+            meaning = f"the limit of the integrator is {limit}; use a smaller time.dt, or time.cfl"
+    yield HealthCheck("CFL number", verdict, f"maximum {most:.3g}", meaning)
 
 
 def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -15,6 +15,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.physics.resolution_columns import LARGE_STEP
 from simulator.plugins.pictures.health import checks, worst
 from simulator.plugins.pictures.report import caption, report_run
 from simulator.plugins.pictures.runs import table_of
@@ -26,6 +27,7 @@ model: {kind: navier_stokes, viscosity: 0.01}
 grid: {shape: [16, 16, 16]}
 initial: {kind: random}
 """
+LARGE = f"2026-01-01 00:00:00 warning: {LARGE_STEP}1.35, the limit of rk4, and is 1.5; ...\n"
 
 
 def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", more="", **scalars):
@@ -177,6 +179,9 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
             "warn",
         ),
         ({"edge_mass": 1e-9}, "resolution (edge_mass)", "good"),
+        ({"cfl": 3.0}, "CFL number", "note"),
+        ({"cfl": 2.0, "log": LARGE}, "CFL number", "warn"),
+        ({"cfl": 3.0, "log": LARGE}, "CFL number", "bad"),
         ({"max_divergence": 1e150, "enstrophy": np.inf}, "divergence", "bad"),
         ({"waves_edge_mass": 0.1}, "resolution (waves_edge_mass)", "bad"),
     ],
