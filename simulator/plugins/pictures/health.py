@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.archive.open_run import Run
+from simulator.archive.run_state import RunState
 from simulator.physics.resolution_columns import (
     LARGE_STEP,
     UNDER_RESOLVED,
@@ -58,17 +59,17 @@ def log_of(run: Run) -> str:
     return ""
 
 
-def checks(run: Run) -> list[HealthCheck]:
-    """All checks that apply to the run."""
+def checks(run: Run, state: RunState | None) -> list[HealthCheck]:
+    """All checks that apply to the run in `state`, which a running one replaces meanwhile."""
     columns = table_of(run)
     log = dict.fromkeys(_WARNING.findall(log_of(run)))
     # These warnings were written before the worst row; the checks below are of all rows.
     warnings = [text for text in log if UNRESOLVED not in text and LARGE_STEP not in text]
     precision = str(run.config.get("precision", "double"))
-    results = [*_how_it_ended(run)]
+    results = [*_how_it_ended(run, state)]
     if len(columns.get("time", ())):
         results += [*_resolution(columns), *_balances(columns, precision)]
-        failed = run.state is not None and run.state.state == "failed"
+        failed = state is not None and state.state == "failed"
         results += _step(columns, log, failed)
         results += _stationarity(columns) if run.config.get("forcing") and not failed else []
     results += [HealthCheck("warning", "warn", "", text) for text in warnings]
@@ -81,8 +82,7 @@ def worst(checks: list[HealthCheck]) -> Verdict:
     return "bad" if "bad" in verdicts else "warn" if "warn" in verdicts else "good"
 
 
-def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
-    state = run.state
+def _how_it_ended(run: Run, state: RunState | None) -> Iterator[HealthCheck]:
     if state is None:
         yield HealthCheck("state", "note", "not begun", "no step was taken yet")
         return
