@@ -10,8 +10,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 RESOLVED = 1.0
-"""The smallest k_max eta of a resolved flow; gradients need 1.5 (Pope, Turbulent Flows, section
-9.1.2)."""
+"""The smallest k_max eta of a resolved flow."""
+LIMITS = (
+    "at least 1 for low-order statistics (a rule of thumb), 1.5 for velocity gradients (Pope, "
+    "Turbulent Flows, section 9.1.2)"
+)
+"""The limits of k_max eta in words, as `columns.md` has them too."""
 UNDER_RESOLVED = 1e-3
 """The largest share at the edge of the spectrum of a resolved field."""
 UNRESOLVED = " is under-resolved: "

@@ -12,6 +12,7 @@ from simulator.archive.open_run import Run
 from simulator.archive.run_state import RunState
 from simulator.physics.resolution_columns import (
     LARGE_STEP,
+    LIMITS,
     UNDER_RESOLVED,
     UNRESOLVED,
     judged,
@@ -111,7 +112,7 @@ def _resolution(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
         limits = f"up to {UNDER_RESOLVED:.1%} is resolved, above {field.measure.noise:.0%} noise"
         meaning = f"{field.measure.words}; {limits}"
         if field.measure.scale:
-            meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
+            meaning = LIMITS
             if field.verdict in ("warn", "bad"):
                 part = field.measure.part.replace("its", f"{field.measure.field}'s", 1)
                 meaning += f"; up to {field.lost.max():.1%} {part}"
