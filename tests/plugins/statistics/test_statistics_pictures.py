@@ -12,9 +12,10 @@ from simulator.plugins.pictures.report import report_run
 from simulator.plugins.pictures.runs import plot_run
 from simulator.plugins.pictures.slices import projections
 from simulator.plugins.pictures.style import Labels
-from simulator.plugins.statistics.pictures.histograms import log_histogram
+from simulator.plugins.statistics.pictures.histograms import histogram, log_histogram
 from simulator.plugins.statistics.pictures.over_time import with_error
 from simulator.plugins.statistics.pictures.profiles import density_profile
+from simulator.plugins.statistics.pictures.transfer import transfer_and_flux
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
 KPC = {
@@ -176,3 +177,15 @@ def test_pictures_come_after_those_of_the_core(tmp_path):
         "projection_density",
         "statistics_spectrum",
     ]
+
+
+def test_a_scalar_that_is_zero_has_placeholders_instead_of_empty_frames(tmp_path):
+    k, sigma = np.arange(8.0), np.linspace(-4, 4, 9)
+    spike = [(0.0, {"dye": np.where(sigma == 0, 1.0, 0.0)})]
+    zeros = [(0.0, {"transfer/dye": 0 * k, "flux/dye": 0 * k})]
+    write_series(tmp_path, "histograms", {"sigma": sigma}, {"dye": ("sigma",)}, spike)
+    write_series(tmp_path, "transfer", {"k": k}, dict.fromkeys(zeros[0][1], ("k",)), zeros)
+    for name, picture in (("histograms", histogram), ("transfer", transfer_and_flux)):
+        figure = built(picture, SeriesReader(tmp_path / f"{name}.h5"), "dye", Labels({}))
+        texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+        assert set(texts) == {"nothing above zero yet"} and not figure.axes[-1].lines
