@@ -179,7 +179,8 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
             for number, component in enumerate(lead[0]):
                 readers[f"{name}_{component}"] = partial(stored.read, (number,))
             length = "speed" if name == "velocity" else f"{name}_magnitude"
-            readers.setdefault(length, partial(_length, stored))
+            if not name.endswith("_variance"):  # the norm of variances is no statistic
+                readers.setdefault(length, partial(_length, stored))
         elif np.issubdtype(stored.dtype, np.complexfloating):
             if name == "psi":
                 readers.setdefault("density", lambda b, s=stored: np.abs(s.read((), b)) ** 2)

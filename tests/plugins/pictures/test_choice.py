@@ -29,7 +29,7 @@ from simulator.plugins.pictures.kinds.spectra import may_be_turbulent, spectrum
 from simulator.plugins.pictures.lines import DrawnCurve, time_series
 from simulator.plugins.pictures.runs import overlay, overlays, plot_run
 from simulator.plugins.pictures.study import Parameter, RunQuantity, against, coded, reduced
-from simulator.plugins.pictures.style import Labels, quantity
+from simulator.plugins.pictures.style import Labels, plain, quantity
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2
@@ -409,4 +409,7 @@ def test_names_have_the_symbols_of_physics():
         "alpha_mean": r"largest strain $\langle\alpha\rangle$",
     }.items():
         assert quantity(name) == words
+    assert plain(quantity("reynolds_taylor")) == "Taylor-scale Reynolds number Re_λ"
+    assert plain(quantity("k_max_eta")) == "resolution k_max η"
+    assert plain(quantity("mean_velocity_x")) == "mean velocity u_x"
     assert reduced("std.lift_cylinder") == "standard deviation of $C_L$ (cylinder)"

@@ -149,7 +149,7 @@ def test_means_are_files_beside_the_pictures_and_a_table_of_the_report(tmp_path)
     read, table = ((tmp_path / "plots" / name).read_text().splitlines() for name in written[1:])
     assert table == ["name,mean,error", "energy,0.1157,0.00201"]
     assert read[0].endswith("40 samples from t = 0.25 to t = 1")
-    assert read[1].split() == ["0.1157", "+-", "0.0020", "energy"]
+    assert read[1].split() == ["0.1157", "+-", "0.0020", "energy", "E"]
     page = report_run(tmp_path).read_text()
     assert "40 samples" in page and "mean ± standard error" in page and "0.1157 ± 0.0020" in page
     (tmp_path / "statistics.h5").write_bytes(b"")

@@ -15,7 +15,7 @@ from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
 from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted, reach_of
 from simulator.plugins.pictures.series_pictures import Diagnostics, TextTable, endings
 from simulator.plugins.pictures.slices import slices
-from simulator.plugins.pictures.style import PLAIN, Labels, as_words, in_words, spectrum_of
+from simulator.plugins.pictures.style import PLAIN, Labels, as_words, plain, quantity, spectrum_of
 
 
 def statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
@@ -37,7 +37,7 @@ def field_statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnosti
     only counts their samples."""
     run = open_run(series.path.parent)
     for field in fields_in_snapshots(run):
-        if re.fullmatch(r".+_(mean|variance)(_[xyz])?", field):
+        if re.fullmatch(r".+_(mean|variance)(_([xyz]|magnitude))?", field):
             planes = SnapshotPlanes(run, field)
             last = np.flatnonzero(planes.time <= series.time[-1] * (1 + 1e-9))[-1:]
             if len(last):
@@ -86,7 +86,7 @@ def with_error(mean: float, error: float) -> str:
 def table_of_means(series: SeriesReader) -> TextTable:
     """The means of a run, with files to read and for programs."""
     means = _time_means(series)
-    rows = [(in_words(name), with_error(*pair)) for name, pair in means.items()]
+    rows = [(plain(quantity(name)), with_error(*pair)) for name, pair in means.items()]
     text = [f"{'mean +- standard error':>30}  {_averaged(series, PLAIN).replace('$', '')}"]
     text += [f"{value.replace('±', '+-'):>30}  {words}" for words, value in rows]
     csv = ["name,mean,error", *(f"{n},{mean!r},{error!r}" for n, (mean, error) in means.items())]
