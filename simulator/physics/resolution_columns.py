@@ -28,6 +28,7 @@ class Resolution(NamedTuple):
     words: str = ""
     part: str = "of its squared gradients lies near the grid's edge"
     cure: str = "a finer grid or more damping resolves it"
+    criterion: str = "1 resolves the Batchelor scale, where diffusion is as fast as the strain"
     noise: float = 0.3  # The share above which small scales are noise; of white noise it is 2/3.
 
     @property
@@ -36,9 +37,19 @@ class Resolution(NamedTuple):
 
 
 CASCADES = (
-    Resolution("the flow", "edge_enstrophy", "k_max_eta", "k_max eta"),
     Resolution(
-        "the magnetic field", "edge_magnetic_enstrophy", "k_max_resistive", "k_max resistive scale"
+        "the flow",
+        "edge_enstrophy",
+        "k_max_eta",
+        "k_max eta",
+        criterion="1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)",
+    ),
+    Resolution(
+        "the magnetic field",
+        "edge_magnetic_enstrophy",
+        "k_max_resistive",
+        "k_max resistive scale",
+        criterion="1 resolves the resistive scale",
     ),
 )
 WAVES = Resolution(
@@ -124,7 +135,7 @@ class Judgement:
         """A line about the row with the largest loss; empty if the field is resolved."""
         if self.verdict not in ("warn", "bad"):
             return ""
-        field, _, scale, _, part, cure, _ = self.measure
+        field, _, scale, _, part, cure, *_ = self.measure
         row = int(self.lost.argmax())
         part = f"{self.lost[row]:.1%} {part}"
         if scale:
