@@ -25,6 +25,7 @@ from simulator.plugins.pictures.kinds.spectra import (
     KOLMOGOROV_AXES,
     has_range,
     kolmogorov,
+    may_be_turbulent,
     shell_wavenumbers,
     spectrum_axes,
 )
@@ -362,6 +363,11 @@ def known(read: Callable[[], T], otherwise: T, missing: list[str] | None = None)
 def table_of(run: Run) -> Mapping[str, np.ndarray]:
     """The diagnostics of a run; empty if there are none yet."""
     return known(lambda: run.diagnostics, {})
+
+
+def turbulent(run: Run) -> bool:
+    """Whether the flow of a run may be turbulent at its last row, see `may_be_turbulent`."""
+    return may_be_turbulent(series_of(run, "spectra"), table_of(run), _labels_of(run))
 
 
 def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> list[str]:
