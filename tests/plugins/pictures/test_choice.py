@@ -95,7 +95,10 @@ def test_fields_kinds_and_times_are_chosen_and_by_default_all_that_evolves(tmp_p
     cure = "simulator plot RUN --what diagnostics --field dissipation\n"
     assert capsys.readouterr().err.endswith(f"dissipation is a column of diagnostics: {cure}")
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2
-    assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
+    assert (
+        "no 'spectrum', did you mean spectra? known: diagnostics, spectra"
+        in capsys.readouterr().err
+    )
     drawn = {path.name for path in plot_run(folder).files}
     assert {"slices_dye.png", "slices_magnetic_magnitude.png", "diagnostics.png"} <= drawn
 
