@@ -34,6 +34,7 @@ class Resolution(NamedTuple):
     words: str = ""
     part: str = "of its squared gradients lies near the grid's edge"
     cure: str = "a finer grid or more damping resolves it"
+    criterion: str = "1 resolves the Batchelor scale, where diffusion is as fast as the strain"
     noise: float = 0.3  # The share above which small scales are noise; of white noise it is 2/3.
 
     @property
@@ -42,9 +43,19 @@ class Resolution(NamedTuple):
 
 
 CASCADES = (
-    Resolution("the flow", "edge_enstrophy", "k_max_eta", "k_max eta"),
     Resolution(
-        "the magnetic field", "edge_magnetic_enstrophy", "k_max_resistive", "k_max resistive scale"
+        "the flow",
+        "edge_enstrophy",
+        "k_max_eta",
+        "k_max eta",
+        criterion=LIMITS,
+    ),
+    Resolution(
+        "the magnetic field",
+        "edge_magnetic_enstrophy",
+        "k_max_resistive",
+        "k_max resistive scale",
+        criterion="1 resolves the resistive scale",
     ),
 )
 WAVES = Resolution(
@@ -141,7 +152,7 @@ class Judgement:
         """A line about the row with the largest loss; empty if the field is resolved."""
         if self.verdict not in ("warn", "bad"):
             return ""
-        field, _, scale, _, part, cure, _ = self.measure
+        field, _, scale, _, part, cure, *_ = self.measure
         row = int(self.lost.argmax())
         part = f"{self.lost[row]:.1%} {part}"
         if scale:

@@ -12,7 +12,6 @@ from simulator.archive.open_run import Run
 from simulator.archive.run_state import RunState
 from simulator.physics.resolution_columns import (
     LARGE_STEP,
-    LIMITS,
     UNDER_RESOLVED,
     UNRESOLVED,
     judged,
@@ -23,12 +22,14 @@ from simulator.plugins.pictures.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
 """The residual of the energy budget, as a fraction of the dissipation, above which the check
-warns."""
+warns; above 1 the budget is wrong."""
+LARGE_CFL = 10.0
+"""A CFL number several times the limits of all integrators."""
 FAR_ABOVE = 2.0
 """The ratio of the largest CFL number to its limit above which a run cannot be trusted."""
 STEADY = 0.1
 """The relative change of mean energy and mean dissipation, from the third quarter of a run to the
-last, up to which a forced flow counts as stationary."""
+last, up to which a flow counts as stationary."""
 TURNOVERS = 2.0
 """Turnover times that each of these quarters must last: over shorter times the energy of a flow
 that still grows hardly changes, and that of a stationary one fluctuates."""
@@ -72,7 +73,7 @@ def checks(run: Run, state: RunState | None) -> list[HealthCheck]:
         results += [*_resolution(columns), *_balances(columns, precision)]
         failed = state is not None and state.state == "failed"
         results += _step(columns, log, failed)
-        results += _stationarity(columns) if run.config.get("forcing") and not failed else []
+        results += [] if failed else _stationarity(columns)
     results += [HealthCheck("warning", "warn", "", text) for text in warnings]
     return results
 
@@ -112,7 +113,7 @@ def _resolution(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
         limits = f"up to {UNDER_RESOLVED:.1%} is resolved, above {field.measure.noise:.0%} noise"
         meaning = f"{field.measure.words}; {limits}"
         if field.measure.scale:
-            meaning = LIMITS
+            meaning = field.measure.criterion
             if field.verdict in ("warn", "bad"):
                 part = field.measure.part.replace("its", f"{field.measure.field}'s", 1)
                 meaning += f"; up to {field.lost.max():.1%} {part}"
@@ -128,10 +129,9 @@ def _resolution(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
 
 
 def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
-    """Whether energy and dissipation of a forced flow have stopped changing: their means over the
-    last two quarters of the run, if these last long enough."""
-    changes = {name: _late_change(columns, name) for name in ("energy", "dissipation")}
-    known = {name: change for name, change in changes.items() if change is not None}
+    """Whether energy and dissipation of a flow have stopped changing: their means over the last two
+    quarters of the run, if these last long enough."""
+    known = changes(columns, 0.5)
     lasted = _late_turnovers(columns)
     if "energy" not in known or lasted is None:
         return
@@ -151,16 +151,20 @@ def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
     yield HealthCheck("stationarity", verdict, value, meaning)
 
 
-def _late_change(columns: Mapping[str, np.ndarray], name: str) -> float | None:
-    """The relative change of the mean of a column from the third quarter of the time to the last;
-    None without a positive mean."""
+def changes(columns: Mapping[str, np.ndarray], since: float) -> dict[str, float]:
+    """The relative changes of mean energy and dissipation, where these are positive, from the first
+    half to the second of the time after the fraction `since`."""
     times = columns["time"]
-    values = columns.get(name, np.empty(0))
-    bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
-    third, last = (each[np.isfinite(each)] for each in np.split(values, bounds)[1:])
-    if not (len(third) and len(last) and third.mean() > 0):
-        return None
-    return float(last.mean() / third.mean() - 1)
+    found = {}
+    for name in ("energy", "dissipation"):
+        values = columns.get(name, np.empty(0))
+        bounds = np.searchsorted(
+            times, times[0] + np.ptp(times) * np.array([since, (1 + since) / 2])
+        )
+        first, last = (each[np.isfinite(each)] for each in np.split(values, bounds)[1:])
+        if len(first) and len(last) and first.mean() > 0:
+            found[name] = float(last.mean() / first.mean() - 1)
+    return found
 
 
 def _late_turnovers(columns: Mapping[str, np.ndarray]) -> float | None:
@@ -186,7 +190,7 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
     if len(residual := _finite(columns, "budget_residual")):
         most = float(abs(residual).max())
         meaning = "largest residual of energy change, gain and dissipation, over the dissipation"
-        verdict = "good" if most <= LARGE_RESIDUAL else "warn"
+        verdict = "good" if most <= LARGE_RESIDUAL else "warn" if most <= 1 else "bad"
         yield HealthCheck("energy budget", verdict, f"maximum {most:.2g}", meaning)
     loss = _LOSS.get(precision, _LOSS["single"])
     for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
@@ -216,7 +220,8 @@ def _step(
     if not len(cfl := _finite(columns, "cfl")):
         return
     most = float(cfl.max())
-    verdict, meaning = "note", "over all rows of diagnostics"
+    verdict = "bad" if most > LARGE_CFL else "note"
+    meaning = "over all rows of diagnostics"
     for limit in (text.partition(LARGE_STEP)[2].partition(",")[0] for text in warnings):
         if limit:
             verdict = "bad" if failed or most > FAR_ABOVE * float(limit) else "warn"

@@ -18,10 +18,9 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
 from simulator.plugins.pictures.health import HealthCheck, checks, log_of, worst
-from simulator.plugins.pictures.kinds.spectra import may_be_turbulent
-from simulator.plugins.pictures.runs import plot_run, series_of, table_of, tables_of
+from simulator.plugins.pictures.runs import plot_run, table_of, tables_of, turbulent
 from simulator.plugins.pictures.study import captions_of, opened, plot_sweep
-from simulator.plugins.pictures.style import Labels, vocabulary
+from simulator.plugins.pictures.style import vocabulary
 from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
@@ -223,7 +222,7 @@ def _redshifts(columns: Mapping[str, np.ndarray]) -> list[str]:
 def _turbulence(run: Run, columns: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Re_λ and L / η of the last row, and the turnover times that have passed, of flows that may be
     turbulent."""
-    if not may_be_turbulent(series_of(run, "spectra"), columns, Labels.of(run.config)):
+    if not turbulent(run):
         return {}
 
     def last(name: str) -> float:

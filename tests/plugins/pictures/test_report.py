@@ -174,6 +174,9 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
     [
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
+        ({"residual": 39}, "energy budget", "bad"),
+        ({"cfl": 1.3}, "CFL number", "note"),
+        ({"cfl": 1.8e68}, "CFL number", "bad"),
         ({"state": "failed"}, "state", "bad"),
         ({"k_max_eta": 0.5, "edge_enstrophy": 0.1}, "resolution (k_max_eta)", "warn"),
         ({"k_max_eta": 0.5, "edge_enstrophy": 0.5}, "resolution (k_max_eta)", "bad"),
@@ -194,6 +197,8 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
 def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
     found = checked(a_run(tmp_path / "run", **changes))
     assert {check.name: check.verdict for check in found}[name] == verdict
+    about_gradients = {check.name for check in found if "Pope" in check.meaning}
+    assert about_gradients == {"resolution (k_max_eta)"}  # of the velocity
     assert worst(found) == (verdict if verdict in ("warn", "bad") else "good")
 
 
@@ -225,10 +230,10 @@ def test_the_page_of_a_run_that_ends_meanwhile_states_one_moment(tmp_path, monke
     assert text.count("step 4") == 2 and "step 9" not in text and "finished" not in text
 
 
-def a_forced_run(folder, turnovers, energy, dissipation, state="finished"):
+def a_run_of(folder, turnovers, energy, dissipation, state="finished"):
     """A run of so many turnover times, whose energy and dissipation pass through evenly spaced
     values."""
-    a_run(folder, state=state, more="forcing: {kind: constant_power}")
+    a_run(folder, state=state)
     (folder / "diagnostics.csv").unlink()
     time = np.linspace(0, 1, 41)
     columns = {"turnover_time": np.full(41, 1 / turnovers)}
@@ -260,13 +265,13 @@ def a_forced_run(folder, turnovers, energy, dissipation, state="finished"):
 def test_a_flow_is_stationary_if_energy_and_dissipation_are_over_turnovers(
     tmp_path, turnovers, energy, dissipation, verdict, value
 ):
-    folder = a_forced_run(tmp_path / "run", turnovers, energy, dissipation)
+    folder = a_run_of(tmp_path / "run", turnovers, energy, dissipation)
     found = {check.name: check for check in checked(folder)}["stationarity"]
     assert (found.verdict, found.value) == (verdict, value)
 
 
 def test_a_run_that_failed_is_not_called_stationary_nor_measured(tmp_path):
-    folder = a_forced_run(tmp_path / "run", 20, (1, 1e300), (1, 1e300), state="failed")
+    folder = a_run_of(tmp_path / "run", 20, (1, 1e300), (1, 1e300), state="failed")
     assert "stationarity" not in {check.name for check in checked(folder)}
 
 
