@@ -60,3 +60,6 @@ def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path):
     for number in ("1.5", "0.17", "200"):
         assert f">{number}" in text
     assert "target: {velocity: body}" in text  # among the parameters
+    tau = (4 / 6.746830440636106) ** 2 / 0.02
+    assert "smoothing: 4" in text and f"relaxation_time: {tau:.6g}" in text  # by default
+    assert "resolution (wing)" in text and "1 grid points across" in text
