@@ -49,7 +49,7 @@ class ShapeSettings(Settings):
 
     smoothing: Positive | None = None
     """Width of the layer in which the mask falls from 1 to 0, half of it inside the shape; by
-    default two spacings of the grid."""
+    default two spacings of the grid; walls along the flow need four."""
 
     def check(self, grid: Grid) -> None:
         """Raises UserError, beginning with the key, for a shape that does not fit the box."""
