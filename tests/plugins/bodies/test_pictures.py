@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from run_files import write_table
+from run_files import write_series, write_table
 
 from simulator.archive.run_state import RunState, write_state
 
 pytest.importorskip("simulator.plugins.pictures")
 from simulator.plugins.bodies.pictures import shedding
+from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.report import report_run
-from simulator.plugins.pictures.runs import plot_run
+from simulator.plugins.pictures.runs import plot_run, plot_runs
 
 CONFIG = """\
 model: {kind: navier_stokes, viscosity: 0.02}
@@ -43,6 +44,24 @@ def test_the_frequency_of_a_lift_lies_between_those_of_its_spectrum():
     time, lift = (values[:200] for values in rows())
     assert shedding(time, lift) is None  # three and a half periods
     assert shedding(time, 0 * lift + 1) is None
+
+
+def test_several_runs_are_compared_and_what_is_left_out_is_said(tmp_path):
+    time, lift = rows()
+    runs = [tmp_path / name for name in "ab"]
+    for run in runs:
+        run.mkdir()
+        (run / "config.yaml").write_text(CONFIG)
+        write_table(run, {"time": time, "drag_wing": 0 * time + 1.5, "lift_wing": lift})
+        write_series(
+            run, "other", {"x": [0.0, 1.0]}, {"map": ("x", "x")}, [(0, {"map": np.eye(2)})]
+        )
+    forces = {"series_drag_wing", "series_lift_wing"}
+    for what in (None, ("bodies",)):
+        plotted = plot_runs(runs, Selection(what=what))
+        assert {path.stem for path in plotted.files} == forces
+    (line,) = plot_runs(runs).missing
+    assert line.startswith("other: left out of a picture of several runs")
 
 
 def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path):
