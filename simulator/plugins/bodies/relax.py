@@ -145,7 +145,7 @@ class Relax(Term):
         self._modal = evolved and settings.mask is None
         """Whether targets of files need no values at points."""
         if settings.relaxation_time is None:
-            time = self._no_slip_time(self._viscosity, model.extension.diffuses(model))
+            time = self._no_slip_time(model.extension.diffuses(model))
             complete: Any = settings.model_copy(update={"relaxation_time": time})
             self.settings = complete
         if isinstance(settings.mask, PythonMaskSettings):
@@ -183,15 +183,15 @@ class Relax(Term):
     def _is_modal(self, name: str) -> bool:
         return self._modal and name in self._stored
 
-    def _no_slip_time(self, viscosity: Number | float, diffuses: Sequence[str]) -> Number | float:
+    def _no_slip_time(self, diffuses: Sequence[str]) -> Number | float:
         mask = self.settings.mask
         wall = isinstance(mask, ShapeSettings) and tuple(self.settings.target) == ("velocity",)
-        if not wall or "velocity" not in diffuses or absent(viscosity):
+        if not wall or "velocity" not in diffuses or absent(self._viscosity):
             takes = (
                 "only the velocity at a mask that is one shape, in a viscous flow, has a default"
             )
             raise UserError(f"relaxation_time: {takes}; give a number")
-        return (mask.width(self.grid) / NO_SLIP) ** 2 / viscosity
+        return (mask.width(self.grid) / NO_SLIP) ** 2 / self._viscosity
 
     def _check_body(self, name: str) -> None:
         if name != "velocity" or not isinstance(self.settings.mask, ShapeSettings):

@@ -241,9 +241,12 @@ def _left_out(runs: Sequence[Run], choice: Selection, drawn: Collection[str]) ->
         if any(len(run.diagnostics) for run in runs):
             said = [f"diagnostics: not drawn with {option}, which is for spectra and other series"]
     written = dict.fromkeys(n for run in runs for n in series_names(run.path) if series_of(run, n))
-    starts = tuple(f"{'spectrum' if name == 'spectra' else name}_" for name in written)
-    there = {n for n, s in zip(written, starts, strict=True) if any(d.startswith(s) for d in drawn)}
-    others = [name for name in written if choice.takes(name) and name not in there]
+
+    def is_drawn(name: str) -> bool:
+        start = "spectrum_" if name == "spectra" else f"{name}_"
+        return any(stem.startswith(start) for stem in drawn)
+
+    others = [name for name in written if choice.takes(name) and not is_drawn(name)]
     if others and not choice.fields:
         which = "--what NAME draws series with one coordinate; a plot of one run draws all"
         said.append(f"{', '.join(others)}: left out of a picture of several runs or means; {which}")
