@@ -53,6 +53,15 @@ def outlook(config: RunConfig, model: Equation, inputs: Inputs) -> list[str]:
     """Lines about the resolution that the run needs, from formulas alone."""
     initial = INITIALS[config.initial.kind](config.initial)
     lines = initial.outlook(model, config.time.stop, cast(Any, inputs))
+    return [*_marked(lines), *outlook_of_terms(model)]
+
+
+def outlook_of_terms(model: Equation) -> list[str]:
+    """Lines about the resolution that the terms need."""
+    return [line for term in model.terms for line in _marked(term.outlook())]
+
+
+def _marked(lines: Mapping[str, bool]) -> list[str]:
     return [line if resolved else f"warning: {line}" for line, resolved in lines.items()]
 
 

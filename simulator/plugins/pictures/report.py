@@ -17,7 +17,7 @@ from simulator.cluster import energy
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
-from simulator.plugins.pictures.health import HealthCheck, checks, log_of, worst
+from simulator.plugins.pictures.health import REPORTS, HealthCheck, checks, log_of, worst
 from simulator.plugins.pictures.runs import plot_run, table_of, tables_of, turbulent
 from simulator.plugins.pictures.study import captions_of, opened, plot_sweep
 from simulator.plugins.pictures.style import vocabulary
@@ -171,8 +171,11 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
 def _records(run: Run, state: RunState | None) -> dict[str, object]:
     """The parameters of a run, and what its folder says of its origin and its files."""
     parameters: dict[str, str] = {}
+    config: Mapping[str, Any] = run.config
+    for completed in REPORTS.beginning_with("settings.").values():
+        config = completed(config)
     for name in ("model", "grid", "initial", "terms", "forcing", "time"):
-        parameters |= {key: _in_words(block) for key, block in _blocks(run.config, name).items()}
+        parameters |= {key: _in_words(block) for key, block in _blocks(config, name).items()}
     provenance = run.provenance
     rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
     return {
