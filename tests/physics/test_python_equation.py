@@ -70,6 +70,7 @@ def written(folder: Path, *changes: tuple[str, str], code: str = BURGERS, case: 
     return folder / "case.yaml"
 
 
+COMBINE = BURGERS[BURGERS.index("    def combine") :]
 REFUSED = [
     ("0.05}", "-1}", "case.yaml:5: model.parameters.viscosity: must be greater than 0, not -1"),
     ("0.05}", "yes}", "case.yaml:5: model.parameters.viscosity: 'yes' is not a number"),
@@ -137,7 +138,7 @@ REFUSED = [
     (
         ', 0 * values["u"], 0 * values["u"]',
         ', 0 * values["u"]',
-        "own.py:17: advection: returned 2 components; a component for each axis",
+        "own.py:17: advection: returned 2 components of shapes (101, 103, 107), (101, 103, 107); a component",
     ),
     (
         'return values["u"], 0',
@@ -167,8 +168,47 @@ REFUSED = [
     (
         "shape: [16, 8, 8]",
         "shape: [16, 8]",
-        "start.py:2: wave: takes (x, y, z), and is called with "
-        "2 arguments (the coordinates x and y of a plane)",
+        "own.py:17: advection: returned 3 components of shapes (101, 103, 107), (101, 103, 107), (101, 103, 107); "
+        "a component for each axis is needed, x, y\n",
+    ),
+    *(
+        (
+            "    def linear",
+            f"    def quantities(self, fields):\n        return {{{name!r}: 1.0 + self.k_squared[0, 0, 0]}}"
+            "\n\n    def linear",
+            f"own.py:11: quantities: {name!r} is another column already; rename it",
+        )
+        for name in ("u_mean", "time", "power_equation")
+    ),
+    (COMBINE, "", "own.py:14: products: returned 'square'; the fields are u"),
+    (
+        COMBINE,
+        "    def combine(self, products, fields):\n        return {}\n\n"
+        "    def inputs(self, fields):\n        return fields\n\n"
+        "    def products(self, values):\n        return {'u': values['u'] ** 2}\n",
+        "own.py:20: combine: returned no rate of u, which products has",
+    ),
+    (
+        "self.gradient",
+        "self.divergence",
+        "own.py:21: combine: ValueError: divergence needs a vector of two or three components, not an "
+        "array of shape (",
+    ),
+    (
+        "self.gradient",
+        "self.curl",
+        "own.py:21: combine: ValueError: curl needs a vector of three components, not an",
+    ),
+    (
+        '("u",)',
+        '(Field("u", vector=True),)',
+        "own.py:17: advection: returned 3 components of shapes (3, 101, ",
+    ),
+    (
+        COMBINE,
+        "    evolved = ('u', Field('m', vector=True))\n\n"
+        "    def combine(self, products, fields):\n        return {'m': products['square']}\n",
+        "own.py:22: combine: m has shape (4, 5, 11), which does not fit the field's (3, 4, 5, 11)",
     ),
     (
         "def products",
