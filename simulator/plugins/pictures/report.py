@@ -194,7 +194,7 @@ def run_summary(config: Mapping[str, Any]) -> str:
     viscosity = model.get("viscosity")
     kinds = [force.get("kind", "?") for force in _blocks(config, "forcing").values()]
     parts = [
-        f"{model.get('kind', '?')} on {shape} points",
+        f"{model.get('equation') or model.get('kind', '?')} on {shape} points",
         f"{config.get('precision', 'double')} precision",
         "" if viscosity is None else f"viscosity {brief(viscosity)}",
         box and f"box {box}",
