@@ -424,6 +424,30 @@ def test_what_is_pointwise(functions, pointwise: bool):
         assert (mixing(jax.make_jaxpr(function)(block)) is None) == pointwise, number
 
 
+PHASE = """\
+from simulator.equations import Field, SplitEquation
+
+
+class Turned(SplitEquation):
+    evolved = (Field("psi", complex=True),)
+
+    def flow(self, values, points, time, duration):
+        return values
+
+    def phase_rate(self, values, points, time):
+        return {"psi": abs(values["psi"])}
+"""
+
+
+def test_a_rate_of_phases_is_one_number_a_point(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = CASE.replace("Burgers\n  parameters: {viscosity: 0.05}", "Turned")
+    written(tmp_path, code=PHASE, case=case.replace("rk2", "drift_kick_drift"))
+    assert main(["check", "case.yaml"]) == 2
+    wanted = "own.py:10: phase_rate: returned dict; one number a point is needed"
+    assert wanted in capsys.readouterr().err
+
+
 DECAY = """\
 from simulator.equations import Balance, Budget, Equation, FieldMoments, Local
 
