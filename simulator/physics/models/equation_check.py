@@ -32,7 +32,7 @@ _POINTWISE = (
     "it has to work point by point, and sums and derivatives belong into inputs and combine"
 )
 
-_COLUMNS = {"step", "time", "dt", "cfl", "rate", "injection", RESIDUAL, LOST}
+_COLUMNS = {"step", "time", "dt", "cfl", "injection", "power_equation", RESIDUAL, LOST}
 """Columns of diagnostics.csv that no observable gives."""
 
 
@@ -141,13 +141,14 @@ class EquationCheck:
     def _used(self, products: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
         """Refuses a product of a field's name that `combine` forgets: it neither uses the product
         nor returns a rate of the field."""
+        forgotten = self._model.fields.keys() & products.keys() - rates.keys()
         arguments = products, self._state
         traced = jax.make_jaxpr(self._model.combine)(*arguments).jaxpr
-        used = [v for equation in traced.eqns for v in equation.invars] + traced.outvars
+        used = {*map(id, traced.outvars)}
+        used |= {id(v) for equation in traced.eqns for v in equation.invars}
         variables = jax.tree.unflatten(jax.tree.structure(arguments), traced.invars)[0]
-        for name in self._model.fields:
-            leaves = jax.tree.leaves(variables.get(name, ()))
-            if leaves and name not in rates and not any(v is u for v in leaves for u in used):
+        for name in forgotten:
+            if not any(id(variable) in used for variable in jax.tree.leaves(variables[name])):
                 self._refuse("combine", f"returned no rate of {name}, which products has")
 
     def _at_points(
@@ -180,7 +181,7 @@ class EquationCheck:
         model, row = self._model, {}
         if any(isinstance(part, FieldMoments) for part in model.has):
             means = self._traced("quantities", partial(moments_of, model), self._state)
-            self._new("quantities", quantities, means)
+            self._new("quantities", quantities, {"rate", *means})
         moments = self._traced("moments", partial(point_moments, model), self._state)
         for part in model.has:
             name = type(part).__name__
@@ -199,7 +200,7 @@ class EquationCheck:
     def _new(self, method: str, columns: Mapping[str, Any], others: Collection[str]) -> None:
         """Refuses a column of the name of another one, which one of them would replace."""
         for name in columns:
-            if name in others or name in _COLUMNS or name.startswith("power_"):
+            if name in others or name in _COLUMNS:
                 self._refuse(method, f"{name!r} is another column already; rename it")
 
     def _numbers(self, method: str, columns: object) -> None:
