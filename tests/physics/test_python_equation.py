@@ -444,7 +444,7 @@ def test_a_rate_of_phases_is_one_number_a_point(tmp_path, capsys, monkeypatch):
     case = CASE.replace("Burgers\n  parameters: {viscosity: 0.05}", "Turned")
     written(tmp_path, code=PHASE, case=case.replace("rk2", "drift_kick_drift"))
     assert main(["check", "case.yaml"]) == 2
-    wanted = "own.py:10: phase_rate: returned dict; one number a point is needed"
+    wanted = "own.py:10: phase_rate: returned a dict; one array of numbers at points"
     assert wanted in capsys.readouterr().err
 
 

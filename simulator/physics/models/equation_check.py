@@ -128,15 +128,8 @@ class EquationCheck:
 
         fits = partial(self._fields, "flow", shapes=self._model.shapes, extents=POINTS)
         self._at_points("flow", flow, values, fits)
-        self._at_points("phase_rate", phase_rate, values, self._rate)
+        self._at_points("phase_rate", phase_rate, values, partial(self._shaped, "phase_rate"))
         return {name: values[name] for name in self._model.fields}
-
-    def _rate(self, rate: object) -> None:
-        if rate is not None and not hasattr(rate, "shape"):
-            self._refuse(
-                "phase_rate", f"returned {type(rate).__name__}; one number a point is needed"
-            )
-        self._shaped("phase_rate", rate)
 
     def _used(self, products: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
         """Refuses a product of a field's name that `combine` forgets: it neither uses the product
@@ -171,6 +164,8 @@ class EquationCheck:
         """Refuses arrays that do not fit the points."""
         if method == "products":
             self._mapping(method, result)
+        elif isinstance(result, Mapping):
+            self._refuse(method, "returned a dict; one array of numbers at points is needed")
         for leaf in jax.tree.leaves(result):
             if not _fits(leaf.shape[-3:], POINTS):
                 self._refuse(method, f"returned shape {leaf.shape} for values of shape {POINTS}")
@@ -250,10 +245,9 @@ class EquationCheck:
         line = self._line_of(method)
         return UserFunction(function, self._path, method, arguments, line=line)
 
-    def _mapping(self, method: str, result: object) -> Mapping[str, Any]:
+    def _mapping(self, method: str, result: object, key: str = "name") -> Mapping[Any, Any]:
         if not isinstance(result, Mapping):
-            problem = f"returned {type(result).__name__}; a dict by name is needed"
-            self._refuse(method, problem)
+            self._refuse(method, f"returned {type(result).__name__}; a dict by {key} is needed")
         return result
 
     def _fields(
@@ -277,10 +271,7 @@ class EquationCheck:
 
     def _couplings(self, terms: object) -> None:
         shapes = self._model.shapes
-        if not isinstance(terms, Mapping):
-            problem = "a dict of factors by pairs of fields is needed"
-            self._refuse("waves", f"returned {type(terms).__name__}; {problem}")
-        for pair, factor in terms.items():
+        for pair, factor in self._mapping("waves", terms, "pair of fields").items():
             if not (isinstance(pair, tuple) and len(pair) == 2 and set(pair) <= {*shapes}):
                 known = f"two of the fields {', '.join(shapes)} are needed"
                 self._refuse("waves", f"returned {pair!r}; {known}")
