@@ -222,7 +222,7 @@ def _step(
 ) -> Iterator[HealthCheck]:
     """The largest CFL number, marked where the log warns of it, because `time.dt` exceeds the limit
     of `time.cfl`."""
-    if not len(cfl := _finite(columns, "cfl")):
+    if not (cfl := _finite(columns, "cfl")).any():  # 0 without a velocity
         return
     most = float(cfl.max())
     verdict = "bad" if most > LARGE_CFL else "note"

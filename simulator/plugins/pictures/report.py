@@ -151,6 +151,10 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     columns = table_of(run)
     best = ([p for kind in kinds for p in files if p.stem.startswith(kind)] for kinds in _FIRST)
     first = [paths[0] for paths in best if paths]
+    planar = len((run.config.get("grid") or {}).get("shape", ())) == 2
+    words = {
+        p: caption(p.stem.replace("slices_", "plane_", 1) if planar else p.stem) for p in files
+    }
     numbers = {
         name: (values[0], values[-1], values.min(), values.max())
         for name, values in columns.items()
@@ -159,8 +163,8 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     return {
         "turbulence": _turbulence(run, columns),
         "summary": ", ".join([run_summary(run.config), *_redshifts(columns)]),
-        "pictures": [(path, caption(path.stem)) for path in first],
-        "more": [(path, caption(path.stem)) for path in files if path not in first],
+        "pictures": [(path, words[path]) for path in first],
+        "more": [(path, text) for path, text in words.items() if path not in first],
         "tables": list(tables_of(run)),
         "columns": [
             [name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()
@@ -197,7 +201,7 @@ def run_summary(config: Mapping[str, Any]) -> str:
     viscosity = model.get("viscosity")
     kinds = [force.get("kind", "?") for force in _blocks(config, "forcing").values()]
     parts = [
-        f"{model.get('kind', '?')} on {shape} points",
+        f"{model.get('equation') or model.get('kind', '?')} on {shape} points",
         f"{config.get('precision', 'double')} precision",
         "" if viscosity is None else f"viscosity {brief(viscosity)}",
         box and f"box {box}",
