@@ -2,11 +2,11 @@
 time."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import repeat
+from itertools import product, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,12 +25,14 @@ from simulator.plugins.pictures.kinds.spectra import (
     KOLMOGOROV_AXES,
     has_range,
     kolmogorov,
+    may_be_turbulent,
     shell_wavenumbers,
     spectrum_axes,
 )
 from simulator.plugins.pictures.series_pictures import (
     PICTURES,
     TextTable,
+    columns_of,
     pictured,
     series_pictures,
     tables_among,
@@ -139,6 +141,16 @@ def _of_run(
                 yield stem, build
 
 
+def kind_drawing(paths: Sequence[str | Path], word: str, kinds: Iterable[str]) -> str | None:
+    """The one of `kinds` that draws pictures of the runs with names that begin with `word`:
+    `bodies` of `lift`."""
+    for run, kind in product([run for path in paths for run in _runs_in(Path(path))], kinds):
+        drawn = _of_run(run, Selection((kind,)), _labels_of(run), table_of(run), [])
+        if any(stem.startswith(word) for stem, _ in drawn):
+            return kind
+    return None
+
+
 def _beside_series(choice: Selection) -> list[str]:
     """The names of everything chosen that has pictures and is no series."""
     return [name for name in pictured() if name not in OUTPUTS.names and choice.takes(name)]
@@ -210,7 +222,7 @@ def plot_runs(
     chosen = list(overlays(runs, choice))
     columns = {name for run in runs for name in run.diagnostics}
     choice.refuse_unknown([stem for stem, _ in chosen], (), columns)
-    left_out = _left_out(runs, choice)
+    left_out = _left_out(runs, choice, [stem for stem, _ in chosen])
     if not chosen:
         kinds = ", ".join(choice.what or ("spectra",))
         raise UserError(
@@ -220,16 +232,25 @@ def plot_runs(
     return Plotted(_drawn(chosen, folder, choice, suffix), left_out)
 
 
-def _left_out(runs: Sequence[Run], choice: Selection) -> tuple[str, ...]:
-    """A line about the diagnostics of these runs if the choice is for other series only."""
-    option = "--average" if choice.average else "--compensate"
-    if (
-        choice.draws_diagnostics
-        or not choice.takes("diagnostics")
-        or not any(len(run.diagnostics) for run in runs)
-    ):
-        return ()
-    return (f"diagnostics: not drawn with {option}, which is for spectra and other series",)
+def _left_out(runs: Sequence[Run], choice: Selection, drawn: Collection[str]) -> tuple[str, ...]:
+    """Lines about what is chosen of these runs, by default everything, and not among the pictures
+    `drawn`."""
+    said = []
+    if not choice.draws_diagnostics and choice.takes("diagnostics"):
+        option = "--average" if choice.average else "--compensate"
+        if any(len(run.diagnostics) for run in runs):
+            said = [f"diagnostics: not drawn with {option}, which is for spectra and other series"]
+    written = dict.fromkeys(n for run in runs for n in series_names(run.path) if series_of(run, n))
+
+    def is_drawn(name: str) -> bool:
+        start = "spectrum_" if name == "spectra" else f"{name}_"
+        return any(stem.startswith(start) for stem in drawn)
+
+    others = [name for name in written if choice.takes(name) and not is_drawn(name)]
+    if others and not choice.fields:
+        which = "--what NAME draws series with one coordinate; a plot of one run draws all"
+        said.append(f"{', '.join(others)}: left out of a picture of several runs or means; {which}")
+    return tuple(said)
 
 
 def _runs_in(path: Path) -> list[Run]:
@@ -284,13 +305,13 @@ def overlays(
         looks = labelled(names) if len(runs) > 1 else Looks([{}])
     labels = _common_labels(runs)
     tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
-    if choice.takes("diagnostics") and choice.draws_diagnostics:
-        for name in _columns(tables, choice):
+    if choice.draws_diagnostics:
+        names = _columns(tables, choice) if choice.takes("diagnostics") else []
+        beside = [name for run in runs for name in columns_of(_beside_series(choice), run, choice)]
+        for name in dict.fromkeys([*names, *filter(choice.shows, beside)]):
             build = partial(_against_time, runs, tables, labels, looks, name, choice)
             yield f"series_{name}", build
     for kind in choice.what or ("spectra",):
-        if kind == "diagnostics":
-            continue
         read = [series_of(run, kind, shifts.get(run.path, 0.0)) for run in runs]
         variables = dict.fromkeys(
             n for s in read if s for n, d in s.variables.items() if len(d) == 1
@@ -362,6 +383,11 @@ def known(read: Callable[[], T], otherwise: T, missing: list[str] | None = None)
 def table_of(run: Run) -> Mapping[str, np.ndarray]:
     """The diagnostics of a run; empty if there are none yet."""
     return known(lambda: run.diagnostics, {})
+
+
+def turbulent(run: Run) -> bool:
+    """Whether the flow of a run may be turbulent at its last row, see `may_be_turbulent`."""
+    return may_be_turbulent(series_of(run, "spectra"), table_of(run), _labels_of(run))
 
 
 def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> list[str]:

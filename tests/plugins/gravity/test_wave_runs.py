@@ -71,7 +71,8 @@ def test_waves_that_become_noise_are_foretold_warned_of_and_marked(tmp_path, cap
     log = (tmp_path / "run" / "run.log").read_text()
     foretold = foretold.err.rstrip("\n")
     assert log.count(foretold) == 1
-    found = checks(open_run(tmp_path / "run"))
+    run = open_run(tmp_path / "run")
+    found = checks(run, run.state)
     assert foretold in {f"warning: {check.meaning}" for check in found}
     assert 3 <= log.count("warning: the wave function is under-resolved") <= 9
     (marked,) = (check for check in found if "edge_mass" in check.name)
