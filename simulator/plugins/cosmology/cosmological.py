@@ -157,7 +157,7 @@ class Cosmological(Initial):
             )
         return matter.background
 
-    def _boson_mass(self, wave: SchrodingerPoisson) -> Number:
+    def _boson_mass(self, wave: SchrodingerPoisson) -> Number | float:
         """m c^2 of the waves in 1e-22 eV."""
         units = wave.settings.units
         return (
