@@ -109,7 +109,7 @@ def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> s
 
 
 def refusal(settings: Settings, name: str, value: object) -> str | None:
-    """What is wrong with another value of one key, by its bounds alone; None if nothing is."""
+    """The message that refuses another value of a key by its own bounds; None if it fits."""
     try:
         type(settings).model_validate({**dict(settings), name: value})
     except ValidationError as error:
