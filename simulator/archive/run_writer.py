@@ -26,13 +26,14 @@ from simulator.archive.stored_state import (
     physical_axes,
 )
 from simulator.archive.verify import prune_saves
-from simulator.config import RunConfig
+from simulator.config import RunConfig, largest_cfl
 from simulator.config.compare import diff_configs
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.measure import snapshot_files
 from simulator.physics.models import State, outputs
-from simulator.physics.resolution_columns import judged
+from simulator.physics.resolution_columns import LARGE_STEP, judged
+from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.words import counted
@@ -197,12 +198,24 @@ class Output:
                     lines[-1] += (
                         "; phase_shift leaves aliasing errors there, grid.dealias: spherical none"
                     )
-        for subject, line in outputs.warnings(simulation.model, row).items():
+        warnings = outputs.warnings(simulation.model, row)
+        for subject, line in (warnings | self._large_step(row["cfl"])).items():
             if subject not in self._warned:
                 self._warned[subject] = np.inf
                 lines.append(line)
         for line in lines:
             simulation.report(f"warning: {line}")
+
+    def _large_step(self, cfl: float) -> dict[str, str]:
+        """The warning of a fixed dt at a CFL number that `time.cfl` refuses, by its subject."""
+        config = self._simulation.config
+        limit = largest_cfl(INTEGRATORS, config.time.integrator, config.grid.dealias)
+        if config.time.dt is None or limit is None or not cfl > limit:
+            return {}
+        of = f"{limit:g}, the limit of {config.time.integrator} with grid.dealias: {config.grid.dealias}"
+        return {
+            "dt": f"{LARGE_STEP}{of}, and is {cfl:.3g}; use a smaller time.dt, or time.cfl instead"
+        }
 
     def _rows(self) -> Table:
         if self._table is None:

@@ -11,7 +11,13 @@ from simulator.config.load import (
     read_yaml,
 )
 from simulator.config.overrides import Override, parse_override
-from simulator.config.run_config import Registries, RunConfig, assemble, run_config_class
+from simulator.config.run_config import (
+    Registries,
+    RunConfig,
+    assemble,
+    largest_cfl,
+    run_config_class,
+)
 
 __all__ = [
     "Change",
@@ -25,6 +31,7 @@ __all__ = [
     "diff_configs",
     "dump_config",
     "json_schema",
+    "largest_cfl",
     "load_config",
     "parse_override",
     "read_settings",

@@ -406,8 +406,7 @@ class _Fitting:
             return data
         integrator = time.get("integrator", TimeSettings.model_fields["integrator"].default)
         dealias = grid.get("dealias", GridSettings.model_fields["dealias"].default)
-        limits = getattr(self._integrators.get(str(integrator)), "max_cfl", {})
-        limit = limits.get(str(dealias), USUAL_CFL)
+        limit = largest_cfl(self._integrators, str(integrator), str(dealias)) or USUAL_CFL
         return data if limit >= USUAL_CFL else {**data, "time": {**time, "cfl": limit}}
 
     def _check(self, config: RunConfig) -> RunConfig:
@@ -423,6 +422,12 @@ def _solvers(model: "Equation | type[Equation]", integrators: Mapping[str, Any])
     split = model.numerics.split
     fitting = [n for n, c in integrators.items() if c.split == split and not c.growing]
     return model.numerics.integrators or fitting
+
+
+def largest_cfl(integrators: Mapping[str, Any], integrator: str, dealias: str) -> float | None:
+    """The largest CFL number of steps of the integrator with this dealiasing; None if they do not
+    work together."""
+    return getattr(integrators.get(integrator), "max_cfl", {}).get(dealias)
 
 
 def _misfit(
@@ -448,17 +453,17 @@ def _misfit(
     allowed = model.numerics.dealias
     if allowed and dealias not in allowed:
         return "grid.dealias", f"{name} takes {' or '.join(allowed)} only, not {dealias}"
-    limits = integrators[integrator].max_cfl
-    if dealias not in limits:
+    limit = largest_cfl(integrators, integrator, dealias)
+    if limit is None:
         loaded = (n for n in known if n in integrators)
-        others = " or ".join(n for n in loaded if dealias in integrators[n].max_cfl)
-        takes = " or ".join(limits)
+        others = " or ".join(n for n in loaded if largest_cfl(integrators, n, dealias))
+        takes = " or ".join(integrators[integrator].max_cfl)
         return (
             "grid.dealias",
             f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}",
         )
-    if cfl is not None and cfl > limits[dealias]:
-        most = f"{limits[dealias]:g} with {integrator} and grid.dealias: {dealias}"
+    if cfl is not None and cfl > limit:
+        most = f"{limit:g} with {integrator} and grid.dealias: {dealias}"
         return "time.cfl", f"must be at most {most}, not {cfl:g}"
     return None
 

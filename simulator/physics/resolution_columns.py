@@ -10,12 +10,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 RESOLVED = 1.0
-"""The smallest k_max eta of a resolved flow; gradients need 1.5 (Pope, Turbulent Flows, section
-9.1.2)."""
+"""The smallest k_max eta of a resolved flow."""
+LIMITS = (
+    "at least 1 for low-order statistics (a rule of thumb), 1.5 for velocity gradients (Pope, "
+    "Turbulent Flows, section 9.1.2)"
+)
+"""The limits of k_max eta in words, as `columns.md` has them too."""
 UNDER_RESOLVED = 1e-3
 """The largest share at the edge of the spectrum of a resolved field."""
 UNRESOLVED = " is under-resolved: "
 """Part of the lines that warn of a field that is not resolved."""
+LARGE_STEP = "the CFL number exceeds "
+"""The beginning of the line that warns of a large fixed time step; the limit follows."""
 
 
 class Resolution(NamedTuple):
@@ -28,6 +34,7 @@ class Resolution(NamedTuple):
     words: str = ""
     part: str = "of its squared gradients lies near the grid's edge"
     cure: str = "a finer grid or more damping resolves it"
+    criterion: str = "1 resolves the Batchelor scale, where diffusion is as fast as the strain"
     noise: float = 0.3  # The share above which small scales are noise; of white noise it is 2/3.
 
     @property
@@ -36,9 +43,19 @@ class Resolution(NamedTuple):
 
 
 CASCADES = (
-    Resolution("the flow", "edge_enstrophy", "k_max_eta", "k_max eta"),
     Resolution(
-        "the magnetic field", "edge_magnetic_enstrophy", "k_max_resistive", "k_max resistive scale"
+        "the flow",
+        "edge_enstrophy",
+        "k_max_eta",
+        "k_max eta",
+        criterion=LIMITS,
+    ),
+    Resolution(
+        "the magnetic field",
+        "edge_magnetic_enstrophy",
+        "k_max_resistive",
+        "k_max resistive scale",
+        criterion="1 resolves the resistive scale",
     ),
 )
 WAVES = Resolution(
@@ -79,6 +96,13 @@ def measured_resolutions(columns: Iterable[str]) -> list[Resolution]:
     return measures
 
 
+def uniform_scalars(columns: Mapping[str, np.ndarray]) -> list[str]:
+    """The scalars without a fluctuation in any row."""
+    names = [name.removesuffix(BATCHELOR) for name in columns if name.endswith(BATCHELOR)]
+    variances = {name: columns.get(f"{name}_variance") for name in names}
+    return [name for name, values in variances.items() if values is not None and not values.any()]
+
+
 def _of_component(matter: Resolution, column: str) -> Resolution:
     """The measure in a composite, where the name of the component precedes its columns."""
     if not (component := column.removesuffix(matter.edge).removesuffix("_")):
@@ -113,7 +137,11 @@ class Judgement:
 
     def number(self, row: int) -> str:
         value = float(self.values[row])
-        return f"{value:.3g}" if self.measure.scale else f"{100 * value:.3g}%"
+        if not self.measure.scale:
+            return f"{100 * value:.3g}%"
+        # As many digits as show on which side of the limit the number lies.
+        texts = (f"{value:.{digits}g}" for digits in range(3, 18))
+        return next(text for text in texts if (float(text) < RESOLVED) == (value < RESOLVED))
 
     @property
     def least(self) -> str:
@@ -124,20 +152,25 @@ class Judgement:
         """A line about the row with the largest loss; empty if the field is resolved."""
         if self.verdict not in ("warn", "bad"):
             return ""
-        field, _, scale, _, part, cure, _ = self.measure
+        field, _, scale, _, part, cure, *_ = self.measure
         row = int(self.lost.argmax())
         part = f"{self.lost[row]:.1%} {part}"
         if scale:
-            part = f"{scale} = {self.values[row]:.2g}, below {RESOLVED:g}, and {part}"
+            part = f"{scale} = {self.number(row)}, below {RESOLVED:g}, and {part}"
         noise = "; its small scales are noise of the grid" if self.verdict == "bad" else ""
         return f"{field}{UNRESOLVED}{part}{noise}; {cure}"
 
 
 def judged(columns: Mapping[str, np.ndarray]) -> list[Judgement]:
-    """A judgement of each field with a measure among the columns, by their rows with a number."""
+    """A judgement of each field with a measure among the columns, by the rows in which all numbers
+    of the measure are finite: a flow that has overflowed has no scale and no spectrum. A uniform
+    scalar has no small scales to judge."""
     results = []
+    uniform = uniform_scalars(columns)
     for measure in measured_resolutions(columns):
-        known = np.isfinite(columns[measure.column])
+        if measure.field in uniform:
+            continue
+        known = np.isfinite(columns[measure.column]) & np.isfinite(columns[measure.edge])
         if known.any():
             values, edge = (columns[name][known] for name in (measure.column, measure.edge))
             lost = np.where(values < RESOLVED, edge, 0) if measure.scale else edge

@@ -11,8 +11,9 @@ import pytest
 
 from simulator import Simulation, load_config
 from simulator.archive.series_recorder import measured_series
-from simulator.cli.about import FOLDER
+from simulator.cli.about import FOLDER, described_columns
 from simulator.measure import KINDS
+from simulator.physics.resolution_columns import LIMITS
 
 FLOW = """
 output:
@@ -229,3 +230,8 @@ def test_every_listed_column_is_one_and_what_is_not_listed_is_noticed():
         "colour",
         "log_x",
     ]
+
+
+def test_the_limits_of_k_max_eta_are_those_that_reports_state():
+    ((_, _, meaning),) = described_columns()["k_max_eta"]
+    assert meaning.endswith(LIMITS)

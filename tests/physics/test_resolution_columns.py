@@ -42,6 +42,26 @@ def test_the_worst_row_decides_wherever_it_stands(field):
     assert clean.verdict == ("note" if COLUMNS[field][0] else "good") and clean.warning == ""
 
 
+def test_rows_that_overflowed_are_not_judged_and_a_number_below_the_limit_shows_it():
+    rows = {
+        "time": np.arange(3),
+        "k_max_eta": np.array([1.2, 0.9984, 0.0]),
+        "edge_enstrophy": np.array([0.0, 0.6, np.nan]),
+    }
+    (judgement,) = judged(rows)
+    assert (judgement.verdict, judgement.least) == ("bad", "minimum 0.998")
+    (close,) = judged(
+        {"k_max_eta": np.array([0.99996]), "edge_enstrophy": np.zeros(1), "time": np.zeros(1)}
+    )
+    assert close.least == "minimum 0.99996"
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-30])
+def test_a_scalar_without_fluctuations_has_no_verdict(variance):
+    rows = table("dye", [0.0, 0.0]) | {"dye_variance": np.full(2, variance)}
+    assert len(judged(rows)) == (variance > 0)
+
+
 @pytest.mark.parametrize(
     ("case", "fields"),
     [

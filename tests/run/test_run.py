@@ -27,6 +27,7 @@ from simulator.archive.manifest import committed
 from simulator.archive.series_file import SeriesReader
 from simulator.archive.verify import verify
 from simulator.cli import main
+from simulator.physics.stepping import INTEGRATORS
 from simulator.run.run_status import remember_job, waiting_job
 
 COLUMNS = [
@@ -220,6 +221,17 @@ def test_a_fixed_dt_gives_times_that_are_products_and_a_remainder_of_one_to_two_
         found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15
     )
     assert {0.25, 0.5, 0.55} <= set(found["time"])
+
+
+@pytest.mark.parametrize(("dt", "times"), [(0.05, 0), (0.2, 1)])
+def test_a_fixed_dt_beyond_the_limit_of_cfl_is_warned_of_once(tmp_path, dt, times):
+    config = write_case(tmp_path, CASE.replace("cfl: 0.3", f"dt: {dt}, integrator: rk2"))
+    changes = ("output={diagnostics: {every_steps: 1}}", "time.max_steps=3")
+    assert simulate(config, tmp_path / "run", "grid.shape=8,8,8", *changes) == 0
+    beyond = table(tmp_path / "run")["cfl"] > INTEGRATORS["rk2"].max_cfl["two_thirds"]
+    assert beyond[1:].all() if times else not beyond.any()
+    log = (tmp_path / "run" / "run.log").read_text()
+    assert log.count("warning: the CFL number exceeds 0.4, the limit of rk2") == times
 
 
 PYTHON = """\

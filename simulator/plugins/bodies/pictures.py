@@ -19,7 +19,7 @@ from simulator.plugins.pictures.style import Labels, quantity
 
 LEAST_PERIODS = 4
 """Periods of the lift that the window of its spectrum must hold."""
-_QUIET = 1e-6  # The oscillation of a lift below this fraction of the drag is round-off.
+_QUIET = 1e-6  # A force below this fraction of the largest, or of the drag, is round-off.
 
 
 class Shedding(NamedTuple):
@@ -64,27 +64,31 @@ class BodyForces:
         """The rows of means and of the spectrum: those of the second half of the time."""
         return self.time >= (self.time[0] + self.time[-1]) / 2
 
-    def mean(self, kind: str) -> float:
-        return float(self.columns[f"{kind}_{self.name}"][self.late].mean())
+    @property
+    def drag(self) -> float:
+        return float(self.columns[f"drag_{self.name}"][self.late].mean())
 
     @property
-    def lift(self) -> np.ndarray:
-        """The lift in these rows; in three dimensions the component that varies most."""
-        lifts = [v[self.late] for n, v in self.columns.items() if n.startswith("lift_")]
-        return max(lifts, key=lambda values: values.std())
+    def lifts(self) -> dict[str, np.ndarray]:
+        """The lift in these rows by its axis, with the axis `` in two dimensions."""
+        start = f"lift_{self.name}"
+        lifts = {n: v[self.late] for n, v in self.columns.items() if n.startswith(start)}
+        return {name.removeprefix(start).strip("_"): values for name, values in lifts.items()}
 
     @cached_property
-    def shedding(self) -> Shedding | None:
-        if not self.scales or self.lift.std() < _QUIET * abs(self.mean("drag")):
-            return None
-        return shedding(self.time[self.late], self.lift)
+    def sheddings(self) -> dict[str, Shedding]:
+        """The spectrum of each lift that oscillates, by its axis."""
+        found = {
+            axis: shedding(self.time[self.late], lift)
+            for axis, lift in self.lifts.items()
+            if lift.std() >= _QUIET * abs(self.drag)
+        }
+        return {axis: each for axis, each in found.items() if each is not None}
 
     @property
-    def strouhal(self) -> float:
-        """f L / U of the lift; nan if it does not oscillate."""
-        found = self.shedding
-        turnover = self.scales["length"] / self.scales["velocity"]
-        return found.frequency * turnover if found is not None else np.nan
+    def turnover(self) -> float:
+        """L / U, in whose units the Strouhal number is a frequency."""
+        return self.scales["length"] / self.scales["velocity"]
 
     @property
     def reynolds(self) -> float:
@@ -117,8 +121,9 @@ def bodies_of(run: Run, choice: Selection) -> list[BodyForces]:
 def body_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
     for body in bodies_of(open_run(run), choice):
         yield f"forces_{body.name}", partial(forces, body, labels)
-        if body.shedding is not None:
-            yield f"lift_spectrum_{body.name}", partial(lift_spectrum, body, body.shedding)
+        for axis, found in body.sheddings.items():
+            stem = "_".join(filter(None, ("lift_spectrum", body.name, axis)))
+            yield stem, partial(lift_spectrum, body, found, axis)
 
 
 def forces(body: BodyForces, labels: Labels) -> Figure:
@@ -126,38 +131,46 @@ def forces(body: BodyForces, labels: Labels) -> Figure:
     words = [quantity(name) for name in body.columns]
     height = 0.85 + 1.9 * len(words)
     result, grid = panels(labels.axis(r"time $t$", "time"), *words, height=height, right=0.97)
-    for axes, values in zip(grid, body.columns.values(), strict=True):
+    # The impulse of a sudden start, in the first few rows, is far above all that follows.
+    usual = [values[len(values) // 20 :] for values in body.columns.values()]
+    most = max(abs(values).max() for values in usual)
+    for axes, values, shown in zip(grid, body.columns.values(), usual, strict=True):
         axes.plot(body.time, values, linewidth=1.3)
-        # The impulse of a sudden start, in the first few rows, is far above all that follows.
-        usual = values[len(values) // 20 :]
-        low, high = min(0.0, usual.min()), max(0.0, usual.max())
+        low, high = min(0.0, shown.min()), max(0.0, shown.max())
+        if high - low < _QUIET * most:
+            low, high = -0.01 * most, 0.01 * most
         axes.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low) + 1e-12)
     grid[-1].set_xlim(body.time[0], body.time[-1])
     return result
 
 
-def lift_spectrum(body: BodyForces, found: Shedding) -> Figure:
-    """The power spectrum of the lift against f L / U."""
-    turnover = body.scales["length"] / body.scales["velocity"]
-    title = rf"$St = {body.strouhal:.3g}$: lift at ${body.window}$, Hann window"
+def lift_spectrum(body: BodyForces, found: Shedding, axis: str = "") -> Figure:
+    """The power spectrum of the lift along an axis against f L / U."""
+    strouhal = found.frequency * body.turnover
+    along = f" along ${axis}$" if axis else ""
+    title = rf"$St = {strouhal:.3g}$: lift{along} at ${body.window}$, Hann window"
     words = "$f L / U$", "power of $C_L$"
     result, (axes,) = panels(*words, title=title.replace(" to ", "$ to $"), right=0.97)
-    line = DrawnCurve(found.frequencies * turnover, found.power, how={"marker": None})
-    drawn(axes, [line], "y")
-    axes.axvline(body.strouhal, color="#444444", linewidth=1.0, linestyle="--")
-    axes.set_xlim(0, min(6 * body.strouhal, found.frequencies[-1] * turnover))
+    frequencies = found.frequencies * body.turnover
+    drawn(axes, [DrawnCurve(frequencies, found.power, how={"marker": None})], "y")
+    axes.axvline(strouhal, color="#444444", linewidth=1.0, linestyle="--")
+    axes.set_xlim(0, min(6 * strouhal, frequencies[-1]))
     return result
 
 
 def table_of_bodies(run: Path, choice: Selection) -> TextTable:
-    """Mean drag, standard deviation of the lift, Strouhal and Reynolds number of each body with
-    coefficients."""
-    bodies = [body for body in bodies_of(open_run(run), choice) if body.scales]
+    """Mean drag, mean and rms fluctuation of the lift, Strouhal and Reynolds number of each body
+    with coefficients, in a row for each axis of the lift."""
     rows: list[Sequence[str]] = []
-    for body in bodies:
-        numbers = body.mean("drag"), body.lift.std(), body.strouhal, body.reynolds
-        known = ["" if np.isnan(x) else f"{x:.4g}" for x in numbers]
-        rows.append([f"{body.name}, {body.window}", *known])
-    return TextTable(
-        ("body, window", "mean C_D", "rms C_L", "St = f L / U", "Re = U L / ν"), rows, {}
-    )
+    for body in (each for each in bodies_of(open_run(run), choice) if each.scales):
+        least = _QUIET * abs(body.drag)
+        for axis, lift in body.lifts.items():
+            found = body.sheddings.get(axis)
+            strouhal = np.nan if found is None else found.frequency * body.turnover
+            lifts = [x if abs(x) >= least else 0.0 for x in (lift.mean(), lift.std())]
+            numbers = body.drag, *lifts, strouhal, body.reynolds
+            known = ["" if np.isnan(x) else f"{x:.4g}" for x in numbers]
+            along = f", lift along {axis}" if axis else ""
+            rows.append([f"{body.name}{along}, {body.window}", *known])
+    words = "mean C_D", "mean C_L", "rms of C_L - mean C_L", "St = f L / U", "Re = U L / ν"
+    return TextTable(("body, window", *words), rows, {})

@@ -10,7 +10,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.series_file import read_columns
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json
-from simulator.physics.resolution_columns import RESOLVED, UNDER_RESOLVED, measured_resolutions
+from simulator.physics.resolution_columns import LIMITS, UNDER_RESOLVED, measured_resolutions
 from simulator.plugins.datasets.other_grid import Solver, Starts, distance, finer, grid_in_words
 from simulator.plugins.datasets.settings import certificate_file, dataset_of
 from simulator.study.batch import groups
@@ -28,10 +28,8 @@ MEASURED = tuple(_REDUCED)
 scale of flow, magnetic field or a scalar, the largest share of squared gradients (or of the energy)
 at the grid's edge, and the largest residual of the energy budget relative to the dissipation."""
 
-THRESHOLDS = (
-    f"k_max_eta at least {RESOLVED:g} (for gradients 1.5) or edge_share at most {UNDER_RESOLVED:g}"
-)
-"""The numbers of a resolved run, in the words of the reference of columns."""
+THRESHOLDS = f"k_max_eta {LIMITS}; or edge_share at most {UNDER_RESOLVED:g}"
+"""The numbers of a resolved run."""
 
 
 def resolution_of(run: SweepRun) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The choice of the drawn series, fields, times and file formats."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +9,8 @@ import numpy as np
 from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 
+MEASURES = "simulator analyze RUN --what slices output.slices.fields=[NAME] measures others"
+"""What cuts planes of a field that none shows."""
 Format = Literal["png", "pdf", "svg"]
 
 
@@ -56,8 +58,7 @@ class Selection:
             )
         there = ", ".join(sorted({*fields, *columns}))
         raise UserError(
-            f"--field: no picture of {', '.join(unknown)}; there are: {there}. "
-            f"{measures(unknown[0], there)}"
+            f"--field: no picture of {', '.join(unknown)}; there are: {there}. {MEASURES}"
         )
 
     @property
@@ -89,12 +90,6 @@ class Selection:
             )
             raise UserError(f"--time: {where} has no row from {low:g} to {high:g}; {there}")
         return rows
-
-
-def measures(field: str, known: Container[str]) -> str:
-    """The command that cuts planes of a field, of a vector among `known` by a component."""
-    name = f"{field}_x" if f"{field}_x" in known else field
-    return f"simulator analyze RUN --what slices output.slices.fields=[{name}] measures others"
 
 
 def _is(name: str, field: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import sleep
 
 from simulator.cli.parser import arg, command, overrides, progress_bar
-from simulator.errors import UserError
+from simulator.errors import UserError, nearest
 from simulator.words import counted
 
 _FORMATS = ("png", "pdf", "svg")
@@ -83,7 +83,7 @@ def plot_command(args: argparse.Namespace) -> int:
     example: simulator plot outputs/a outputs/b --what spectra --time 3:5 --average --compensate 5/3"""
     from simulator.measure import OUTPUTS
     from simulator.plugins.pictures.choice import Selection
-    from simulator.plugins.pictures.runs import plot_runs
+    from simulator.plugins.pictures.runs import kind_drawing, plot_runs
     from simulator.plugins.pictures.series_pictures import pictured
 
     known = dict.fromkeys(("diagnostics", *OUTPUTS.names, *pictured()))
@@ -91,7 +91,9 @@ def plot_command(args: argparse.Namespace) -> int:
         # the series of a user's function
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)
         if kind not in known and not there:
-            raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
+            meant = kind_drawing(args.runs, kind, known) or nearest(kind, known)
+            hint = f", did you mean {meant}?" if meant else ";"
+            raise UserError(f"--what: no {kind!r}{hint} known: {', '.join(known)}")
     choice = Selection(
         args.what,
         args.field,

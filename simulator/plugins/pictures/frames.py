@@ -14,7 +14,7 @@ from simulator.archive.series_file import SeriesReader
 from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import SHOWN_FIRST
-from simulator.plugins.pictures.choice import measures
+from simulator.plugins.pictures.choice import MEASURES
 from simulator.plugins.pictures.slices import near, solids_at, where
 from simulator.plugins.pictures.style import Labels, evenly, is_density
 
@@ -140,7 +140,7 @@ def frames(run: Run, view: View) -> Frames:
         if field:
             asked = f"no {view.kind} of a field {field!r}{did_you_mean(field, known)}"
         there = f"{run.path}: {asked} there are: {', '.join(known) or 'none yet'}"
-        raise UserError(f"{there}; {measures(field, known)}" if field else there)
+        raise UserError(f"{there}; {MEASURES}" if field else there)
     best = max(sources, key=len)
     if len(best) < 2:
         keys = "{every: TIME}" if view.projected else f"{{every: TIME, fields: [{field}]}}"
@@ -179,7 +179,8 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
             for number, component in enumerate(lead[0]):
                 readers[f"{name}_{component}"] = partial(stored.read, (number,))
             length = "speed" if name == "velocity" else f"{name}_magnitude"
-            readers.setdefault(length, partial(_length, stored))
+            if not name.endswith("_variance"):  # the norm of variances is no statistic
+                readers.setdefault(length, partial(_length, stored))
         elif np.issubdtype(stored.dtype, np.complexfloating):
             if name == "psi":
                 readers.setdefault("density", lambda b, s=stored: np.abs(s.read((), b)) ** 2)

@@ -2,23 +2,34 @@
 end."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.archive.open_run import Run
-from simulator.physics.resolution_columns import UNDER_RESOLVED, UNRESOLVED, judged
+from simulator.archive.run_state import RunState
+from simulator.physics.resolution_columns import (
+    LARGE_STEP,
+    UNDER_RESOLVED,
+    UNRESOLVED,
+    judged,
+    uniform_scalars,
+)
 from simulator.plugins.pictures.page import Cell, Verdict
 from simulator.plugins.pictures.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
 """The residual of the energy budget, as a fraction of the dissipation, above which the check
-warns."""
+warns; above 1 the budget is wrong."""
+LARGE_CFL = 10.0
+"""A CFL number several times the limits of all integrators."""
+FAR_ABOVE = 2.0
+"""The ratio of the largest CFL number to its limit above which a run cannot be trusted."""
 STEADY = 0.1
 """The relative change of mean energy and mean dissipation, from the third quarter of a run to the
-last, up to which a forced flow counts as stationary."""
+last, up to which a flow counts as stationary."""
 TURNOVERS = 2.0
 """Turnover times that each of these quarters must last: over shorter times the energy of a flow
 that still grows hardly changes, and that of a stationary one fluctuates."""
@@ -50,17 +61,19 @@ def log_of(run: Run) -> str:
     return ""
 
 
-def checks(run: Run) -> list[HealthCheck]:
-    """All checks that apply to the run."""
+def checks(run: Run, state: RunState | None) -> list[HealthCheck]:
+    """All checks that apply to the run in `state`, which a running one replaces meanwhile."""
     columns = table_of(run)
-    # A warning of the resolution was written before the worst row; the check below is of all rows.
-    warnings = [w for w in dict.fromkeys(_WARNING.findall(log_of(run))) if UNRESOLVED not in w]
+    log = dict.fromkeys(_WARNING.findall(log_of(run)))
+    # These warnings were written before the worst row; the checks below are of all rows.
+    warnings = [text for text in log if UNRESOLVED not in text and LARGE_STEP not in text]
     precision = str(run.config.get("precision", "double"))
-    results = [*_how_it_ended(run)]
+    results = [*_how_it_ended(run, state)]
     if len(columns.get("time", ())):
         results += [*_resolution(columns), *_balances(columns, precision)]
-        failed = run.state is not None and run.state.state == "failed"
-        results += _stationarity(columns) if run.config.get("forcing") and not failed else []
+        failed = state is not None and state.state == "failed"
+        results += _step(columns, log, failed)
+        results += [] if failed else _stationarity(columns)
     results += [HealthCheck("warning", "warn", "", text) for text in warnings]
     return results
 
@@ -71,8 +84,7 @@ def worst(checks: list[HealthCheck]) -> Verdict:
     return "bad" if "bad" in verdicts else "warn" if "warn" in verdicts else "good"
 
 
-def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
-    state = run.state
+def _how_it_ended(run: Run, state: RunState | None) -> Iterator[HealthCheck]:
     if state is None:
         yield HealthCheck("state", "note", "not begun", "no step was taken yet")
         return
@@ -101,21 +113,25 @@ def _resolution(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
         limits = f"up to {UNDER_RESOLVED:.1%} is resolved, above {field.measure.noise:.0%} noise"
         meaning = f"{field.measure.words}; {limits}"
         if field.measure.scale:
-            meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
+            meaning = field.measure.criterion
             if field.verdict in ("warn", "bad"):
-                meaning += f"; up to {field.lost.max():.1%} {field.measure.part}"
+                part = field.measure.part.replace("its", f"{field.measure.field}'s", 1)
+                meaning += f"; up to {field.lost.max():.1%} {part}"
             elif field.verdict == "note":
                 meaning += "; the cascade did not reach the grid's edge"
         name = f"resolution ({field.measure.column})"
         value = f"{field.least}, now {field.number(-1)}"
         yield HealthCheck(name, field.verdict, value, meaning)
+    for scalar in uniform_scalars(columns):
+        where = "uniform" if columns[f"{scalar}_mean"].any() else "zero everywhere"
+        line = f"{scalar} is {where}: give initial.scalars or a mean_gradient"
+        yield HealthCheck(f"scalar ({scalar})", "note", "", line)
 
 
 def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
-    """Whether energy and dissipation of a forced flow have stopped changing: their means over the
-    last two quarters of the run, if these last long enough."""
-    changes = {name: _late_change(columns, name) for name in ("energy", "dissipation")}
-    known = {name: change for name, change in changes.items() if change is not None}
+    """Whether energy and dissipation of a flow have stopped changing: their means over the last two
+    quarters of the run, if these last long enough."""
+    known = changes(columns, 0.5)
     lasted = _late_turnovers(columns)
     if "energy" not in known or lasted is None:
         return
@@ -135,16 +151,20 @@ def _stationarity(columns: Mapping[str, np.ndarray]) -> Iterator[HealthCheck]:
     yield HealthCheck("stationarity", verdict, value, meaning)
 
 
-def _late_change(columns: Mapping[str, np.ndarray], name: str) -> float | None:
-    """The relative change of the mean of a column from the third quarter of the time to the last;
-    None without a positive mean."""
+def changes(columns: Mapping[str, np.ndarray], since: float) -> dict[str, float]:
+    """The relative changes of mean energy and dissipation, where these are positive, from the first
+    half to the second of the time after the fraction `since`."""
     times = columns["time"]
-    values = columns.get(name, np.empty(0))
-    bounds = np.searchsorted(times, times[0] + np.ptp(times) * np.array([0.5, 0.75]))
-    third, last = (each[np.isfinite(each)] for each in np.split(values, bounds)[1:])
-    if not (len(third) and len(last) and third.mean() > 0):
-        return None
-    return float(last.mean() / third.mean() - 1)
+    found = {}
+    for name in ("energy", "dissipation"):
+        values = columns.get(name, np.empty(0))
+        bounds = np.searchsorted(
+            times, times[0] + np.ptp(times) * np.array([since, (1 + since) / 2])
+        )
+        first, last = (each[np.isfinite(each)] for each in np.split(values, bounds)[1:])
+        if len(first) and len(last) and first.mean() > 0:
+            found[name] = float(last.mean() / first.mean() - 1)
+    return found
 
 
 def _late_turnovers(columns: Mapping[str, np.ndarray]) -> float | None:
@@ -170,7 +190,7 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
     if len(residual := _finite(columns, "budget_residual")):
         most = float(abs(residual).max())
         meaning = "largest residual of energy change, gain and dissipation, over the dissipation"
-        verdict = "good" if most <= LARGE_RESIDUAL else "warn"
+        verdict = "good" if most <= LARGE_RESIDUAL else "warn" if most <= 1 else "bad"
         yield HealthCheck("energy budget", verdict, f"maximum {most:.2g}", meaning)
     loss = _LOSS.get(precision, _LOSS["single"])
     for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
@@ -183,18 +203,30 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         yield HealthCheck(
             what, verdict, f"{change:.2g}", "largest relative change since the first row"
         )
-    if "max_divergence" in columns and "enstrophy" in columns:
-        gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
-        if gradient > 0:
-            most = float(np.nanmax(columns["max_divergence"]) / gradient)
+    if {"max_divergence", "enstrophy"} <= columns.keys():
+        most, gradient = columns["max_divergence"].max(), np.sqrt(2 * columns["enstrophy"].max())
+        if gradient != 0:
+            value = f"{most / gradient:.2g}" if np.isfinite(most + gradient) else "not finite"
             meaning = "largest divergence over the root mean square vorticity"
-            yield HealthCheck(
-                "divergence", "good" if most < loss else "bad", f"{most:.2g}", meaning
-            )
-    if len(cfl := _finite(columns, "cfl")):
-        yield HealthCheck(
-            "CFL number", "note", f"maximum {float(cfl.max()):.3g}", "over all rows of diagnostics"
-        )
+            verdict = "good" if most < loss * gradient < np.inf else "bad"
+            yield HealthCheck("divergence", verdict, value, meaning)
+
+
+def _step(
+    columns: Mapping[str, np.ndarray], warnings: Iterable[str], failed: bool
+) -> Iterator[HealthCheck]:
+    """The largest CFL number, marked where the log warns of it, because `time.dt` exceeds the limit
+    of `time.cfl`."""
+    if not len(cfl := _finite(columns, "cfl")):
+        return
+    most = float(cfl.max())
+    verdict = "bad" if most > LARGE_CFL else "note"
+    meaning = "over all rows of diagnostics"
+    for limit in (text.partition(LARGE_STEP)[2].partition(",")[0] for text in warnings):
+        if limit:
+            verdict = "bad" if failed or most > FAR_ABOVE * float(limit) else "warn"
+            meaning = f"the limit of the integrator is {limit}; use a smaller time.dt, or time.cfl"
+    yield HealthCheck("CFL number", verdict, f"maximum {most:.3g}", meaning)
 
 
 def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from simulator.archive.open_run import Run, open_run
+from simulator.archive.run_state import RunState
 from simulator.cluster import energy
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
 from simulator.plugins.pictures.health import HealthCheck, checks, log_of, worst
-from simulator.plugins.pictures.kinds.spectra import may_be_turbulent
-from simulator.plugins.pictures.runs import plot_run, series_of, table_of, tables_of
+from simulator.plugins.pictures.runs import plot_run, table_of, tables_of, turbulent
 from simulator.plugins.pictures.study import captions_of, opened, plot_sweep
-from simulator.plugins.pictures.style import Labels, vocabulary
+from simulator.plugins.pictures.style import vocabulary
 from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.progress import sizes_of_results
 from simulator.run.run_status import RunStatus, look_at
@@ -35,6 +35,8 @@ _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.INTERRUPTED: "warn",
 }
 _ENDS: dict[str, page.Verdict] = {"finished": "good", "failed": "bad"}
+_NEXT = {"finished": "verify", "stopped": "resume", "killed": "resume"}
+"""The command to type next, by the word of a run's status; `status` of any other run."""
 _FILES = ("config.yaml", "run.log", "provenance.json", "snapshots.vtkhdf")
 _LINES = 15
 """Lines of the log in the report of a failed run."""
@@ -99,7 +101,7 @@ def report_run(path: str | Path, output: Path | None = None, *, refresh: int | N
         except (RunFailure, UserError):  # no output yet, or none that can be read
             drawn = ()
         files = [file for file in drawn if file.suffix == ".png"]
-        content = {**_state_of(run, status), **_results(run, files), **_records(run)}
+        content = {**_state_of(run, status), **_results(run, files), **_records(run, status.state)}
         replace_file(target, _written("run.html", title, again, content))
     return target
 
@@ -126,7 +128,8 @@ def _state_of(run: Run, status: RunStatus) -> dict[str, object]:
         "state": state,
         "verdict": verdict,
         "progress": progress,
-        "health": checks(run),
+        "health": checks(run, state),
+        "next": _NEXT.get(status.word, "status"),
         "ending": _ending(run) if verdict == "bad" else None,
     }
 
@@ -165,7 +168,7 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     }
 
 
-def _records(run: Run) -> dict[str, object]:
+def _records(run: Run, state: RunState | None) -> dict[str, object]:
     """The parameters of a run, and what its folder says of its origin and its files."""
     parameters: dict[str, str] = {}
     for name in ("model", "grid", "initial", "terms", "forcing", "time"):
@@ -173,7 +176,7 @@ def _records(run: Run) -> dict[str, object]:
     provenance = run.provenance
     rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
     return {
-        "timing": _timing(run),
+        "timing": _timing(run, state),
         "parameters": parameters,
         "configuration": (run.path / "config.yaml").read_text(errors="replace"),
         "provenance": {key: brief(value) for key, value in rows.items()},
@@ -219,7 +222,7 @@ def _redshifts(columns: Mapping[str, np.ndarray]) -> list[str]:
 def _turbulence(run: Run, columns: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Re_λ and L / η of the last row, and the turnover times that have passed, of flows that may be
     turbulent."""
-    if not may_be_turbulent(series_of(run, "spectra"), columns, Labels.of(run.config)):
+    if not turbulent(run):
         return {}
 
     def last(name: str) -> float:
@@ -250,8 +253,8 @@ def _in_words(block: Mapping[str, Any]) -> str:
     )
 
 
-def _timing(run: Run) -> dict[str, str]:
-    if (state := run.state) is None:
+def _timing(run: Run, state: RunState | None) -> dict[str, str]:
+    if state is None:
         return {}
     said = re.findall(r"^\S+ \S+ (\d+ steps: .*|[\d.]+ \S+ in all: .*)$", log_of(run), re.MULTILINE)
     rows = {"wall time of all starts": f"{state.seconds:.4g} s", "last start": "; ".join(said[-2:])}
@@ -281,7 +284,10 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
     verdict: page.Verdict = "good" if stages == {MemberState.DONE} else "note"
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
-    health = [checks(run) if run is not None else [] for run in there]
+    health = [
+        checks(run, status.state) if run is not None else []
+        for run, status in zip(there, statuses, strict=True)
+    ]
     words = captions_of(sweep)
     content = {
         "word": status_counts(statuses),

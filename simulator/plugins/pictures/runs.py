@@ -2,11 +2,11 @@
 time."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import repeat
+from itertools import product, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from simulator.plugins.pictures.kinds.spectra import (
     KOLMOGOROV_AXES,
     has_range,
     kolmogorov,
+    may_be_turbulent,
     shell_wavenumbers,
     spectrum_axes,
 )
@@ -137,6 +138,16 @@ def _of_run(
         for stem, build in PICTURES[name](run.path, labels, choice):
             if choice.shows(stem):
                 yield stem, build
+
+
+def kind_drawing(paths: Sequence[str | Path], word: str, kinds: Iterable[str]) -> str | None:
+    """The one of `kinds` that draws pictures of the runs with names that begin with `word`:
+    `bodies` of `lift`."""
+    for run, kind in product([run for path in paths for run in _runs_in(Path(path))], kinds):
+        drawn = _of_run(run, Selection((kind,)), _labels_of(run), table_of(run), [])
+        if any(stem.startswith(word) for stem, _ in drawn):
+            return kind
+    return None
 
 
 def _beside_series(choice: Selection) -> list[str]:
@@ -362,6 +373,11 @@ def known(read: Callable[[], T], otherwise: T, missing: list[str] | None = None)
 def table_of(run: Run) -> Mapping[str, np.ndarray]:
     """The diagnostics of a run; empty if there are none yet."""
     return known(lambda: run.diagnostics, {})
+
+
+def turbulent(run: Run) -> bool:
+    """Whether the flow of a run may be turbulent at its last row, see `may_be_turbulent`."""
+    return may_be_turbulent(series_of(run, "spectra"), table_of(run), _labels_of(run))
 
 
 def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> list[str]:

@@ -68,7 +68,8 @@ def quantity(name: str) -> str:
     return as_words(name)
 
 
-_PLAIN = {"geq": "≥", "leq": "≤", "lambda": "λ", "varepsilon": "ε", "epsilon": "ε", "nu": "ν"}
+_PLAIN = {"alpha": "α", "beta": "β", "ell": "ℓ", "gamma": "γ", "psi": "ψ", "sqrt": "√"}
+_PLAIN |= {"geq": "≥", "leq": "≤", "lambda": "λ", "varepsilon": "ε", "epsilon": "ε", "nu": "ν"}
 _PLAIN |= {"eta": "η", "kappa": "κ", "omega": "ω", "Omega": "Ω", "rho": "ρ", "Delta": "Δ", ",": " "}
 _PLAIN |= {"langle": "⟨", "rangle": "⟩", "boldsymbol": "", "mathbf": "", "mathrm": "", " ": " "}
 
@@ -79,11 +80,6 @@ def plain(text: str) -> str:
         r"\\([A-Za-z]+ ?|[, ])", lambda name: _PLAIN.get(name[1].strip() or " ", name[1]), text
     )
     return letters.replace("$", "").replace("{", "").replace("}", "").replace("^2", "²")
-
-
-def in_words(name: str) -> str:
-    """The name of a quantity without its symbol, as plain text."""
-    return quantity(name).partition(" $")[0]
 
 
 def spectrum_of(name: str) -> str:

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from run_files import write_table
 
+from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
+from simulator.cli import main
 
 pytest.importorskip("simulator.plugins.pictures")
-from simulator.plugins.bodies.pictures import shedding
+from simulator.plugins.bodies.pictures import bodies_of, forces, shedding, table_of_bodies
+from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.report import report_run
 from simulator.plugins.pictures.runs import plot_run
+from simulator.plugins.pictures.style import PLAIN
 
 CONFIG = """\
 model: {kind: navier_stokes, viscosity: 0.02}
@@ -45,7 +49,24 @@ def test_the_frequency_of_a_lift_lies_between_those_of_its_spectrum():
     assert shedding(time, 0 * lift + 1) is None
 
 
-def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path):
+def test_each_axis_of_the_lift_has_its_own_numbers_and_round_off_has_none(tmp_path):
+    """Along y the lift oscillates about a mean; along z it is round-off."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    time, lift = rows()
+    columns = {"drag_wing": 0 * time + 1.5, "lift_wing_y": lift, "lift_wing_z": 1e-15 * lift}
+    write_table(tmp_path, {"time": time, **columns})
+    y, z = table_of_bodies(tmp_path, Selection()).rows
+    assert y[0].startswith("wing, lift along y, t = 50")
+    late = lift[time >= 50]
+    numbers = [1.5, late.mean(), late.std(), FREQUENCY, 200]
+    assert np.allclose([float(x) for x in y[1:]], numbers, rtol=3e-3)
+    assert list(z[1:]) == ["1.5", "0", "0", "", "200"]
+    (body,) = bodies_of(open_run(tmp_path), Selection())
+    assert [*body.sheddings] == ["y"]
+    assert forces(body, PLAIN).axes[2].get_ylim()[1] > 0.01  # not the scale of the round-off
+
+
+def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path, capsys):
     """St = f L / U, Re = U L / nu; the head states no Re_lambda of a wake."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     time, lift = rows()
@@ -54,6 +75,9 @@ def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path):
     write_state(tmp_path, RunState("finished", 4, 100.0, 100.0, 100.0, 5.0, 0.5))
     drawn = {path.stem for path in plot_run(tmp_path).files}
     assert {"forces_wing", "lift_spectrum_wing"} < drawn
+    for word in ("forces", "lift"):
+        assert main(["plot", str(tmp_path), "--what", word]) == 2
+        assert f"no '{word}', did you mean bodies?" in capsys.readouterr().err
     text = report_run(tmp_path).read_text()
     assert "Re_λ" not in text
     assert "wing, t = 50 to 100" in text.replace("50.01", "50").replace("50.02", "50")

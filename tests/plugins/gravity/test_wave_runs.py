@@ -70,8 +70,9 @@ def test_waves_that_become_noise_are_foretold_warned_of_and_marked(tmp_path, cap
     assert simulate(config, tmp_path / "run") == 0
     log = (tmp_path / "run" / "run.log").read_text()
     assert 3 <= log.count("warning: the wave function is under-resolved") <= 9
-    (marked,) = (check for check in checks(open_run(tmp_path / "run")) if "edge_mass" in check.name)
-    edge = open_run(tmp_path / "run").diagnostics["edge_mass"]
+    run = open_run(tmp_path / "run")
+    (marked,) = (check for check in checks(run, run.state) if "edge_mass" in check.name)
+    edge = run.diagnostics["edge_mass"]
     assert marked.verdict == "bad" and f"{100 * edge.max():.3g}%" in marked.value
     assert simulate(config, tmp_path / "small", f"grid.box={small}") == 0
     assert "under-resolved" not in (tmp_path / "small" / "run.log").read_text()

@@ -29,7 +29,7 @@ from simulator.plugins.pictures.kinds.spectra import may_be_turbulent, spectrum
 from simulator.plugins.pictures.lines import DrawnCurve, time_series
 from simulator.plugins.pictures.runs import overlay, overlays, plot_run
 from simulator.plugins.pictures.study import Parameter, RunQuantity, against, coded, reduced
-from simulator.plugins.pictures.style import Labels, quantity
+from simulator.plugins.pictures.style import Labels, plain, quantity
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2
@@ -95,7 +95,10 @@ def test_fields_kinds_and_times_are_chosen_and_by_default_all_that_evolves(tmp_p
     cure = "simulator plot RUN --what diagnostics --field dissipation\n"
     assert capsys.readouterr().err.endswith(f"dissipation is a column of diagnostics: {cure}")
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2
-    assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
+    assert (
+        "no 'spectrum', did you mean spectra? known: diagnostics, spectra"
+        in capsys.readouterr().err
+    )
     drawn = {path.name for path in plot_run(folder).files}
     assert {"slices_dye.png", "slices_magnetic_magnitude.png", "diagnostics.png"} <= drawn
 
@@ -409,4 +412,7 @@ def test_names_have_the_symbols_of_physics():
         "alpha_mean": r"largest strain $\langle\alpha\rangle$",
     }.items():
         assert quantity(name) == words
+    assert plain(quantity("reynolds_taylor")) == "Taylor-scale Reynolds number Re_λ"
+    assert plain(quantity("k_max_eta")) == "resolution k_max η"
+    assert plain(quantity("mean_velocity_x")) == "mean velocity u_x"
     assert reduced("std.lift_cylinder") == "standard deviation of $C_L$ (cylinder)"

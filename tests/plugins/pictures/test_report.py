@@ -15,9 +15,10 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.physics.resolution_columns import LARGE_STEP
 from simulator.plugins.pictures.health import checks, worst
 from simulator.plugins.pictures.report import caption, report_run
-from simulator.plugins.pictures.runs import table_of
+from simulator.plugins.pictures.runs import plot_run, table_of
 
 pytestmark = pytest.mark.smoke
 CONFIG = """\
@@ -26,6 +27,7 @@ model: {kind: navier_stokes, viscosity: 0.01}
 grid: {shape: [16, 16, 16]}
 initial: {kind: random}
 """
+LARGE = f"2026-01-01 00:00:00 warning: {LARGE_STEP}1.35, the limit of rk4, and is 1.5; ...\n"
 
 
 def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", more="", **scalars):
@@ -48,6 +50,11 @@ def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log="", mor
     (folder / "run.log").write_text(log)
     write_state(folder, RunState(state, 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0))
     return folder
+
+
+def checked(folder):
+    run = open_run(folder)
+    return checks(run, run.state)
 
 
 class Reader(HTMLParser):
@@ -167,6 +174,9 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
     [
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
+        ({"residual": 39}, "energy budget", "bad"),
+        ({"cfl": 1.3}, "CFL number", "note"),
+        ({"cfl": 1.8e68}, "CFL number", "bad"),
         ({"state": "failed"}, "state", "bad"),
         ({"k_max_eta": 0.5, "edge_enstrophy": 0.1}, "resolution (k_max_eta)", "warn"),
         ({"k_max_eta": 0.5, "edge_enstrophy": 0.5}, "resolution (k_max_eta)", "bad"),
@@ -177,19 +187,53 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
             "warn",
         ),
         ({"edge_mass": 1e-9}, "resolution (edge_mass)", "good"),
+        ({"cfl": 3.0}, "CFL number", "note"),
+        ({"cfl": 2.0, "log": LARGE}, "CFL number", "warn"),
+        ({"cfl": 3.0, "log": LARGE}, "CFL number", "bad"),
+        ({"max_divergence": 1e150, "enstrophy": np.inf}, "divergence", "bad"),
         ({"waves_edge_mass": 0.1}, "resolution (waves_edge_mass)", "bad"),
     ],
 )
 def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
-    found = checks(open_run(a_run(tmp_path / "run", **changes)))
+    found = checked(a_run(tmp_path / "run", **changes))
     assert {check.name: check.verdict for check in found}[name] == verdict
+    about_gradients = {check.name for check in found if "Pope" in check.meaning}
+    assert about_gradients == {"resolution (k_max_eta)"}  # of the velocity
     assert worst(found) == (verdict if verdict in ("warn", "bad") else "good")
 
 
-def a_forced_run(folder, turnovers, energy, dissipation, state="finished"):
+def test_a_scalar_that_stays_zero_is_named_instead_of_judged(tmp_path):
+    scalars = dict.fromkeys(("dye_mean", "dye_variance", "dye_edge_gradient"), 0.0)
+    folder = a_run(tmp_path / "run", **scalars, dye_k_max_batchelor=0.8)
+    (check,) = (check for check in checked(folder) if "dye" in check.name)
+    assert check.meaning == "dye is zero everywhere: give initial.scalars or a mean_gradient"
+
+
+@pytest.mark.parametrize(
+    ("state", "command"), [("finished", "verify"), ("stopped", "resume"), ("running", "resume")]
+)
+def test_the_page_names_the_next_command(tmp_path, state, command):
+    """The running one has no lock: it was killed."""
+    folder = a_run(tmp_path / "run", state=state)
+    assert f"simulator {command} {folder}" in " ".join(read(report_run(folder)).text)
+
+
+def test_the_page_of_a_run_that_ends_meanwhile_states_one_moment(tmp_path, monkeypatch):
+    folder = a_run(tmp_path / "run", state="stopped")
+
+    def drawn(*_, **more):
+        write_state(folder, RunState("finished", 9, 2.0, 2.0, 100.0, 5.0, 0.1))
+        return plot_run(*_, **more)
+
+    monkeypatch.setattr("simulator.plugins.pictures.report.plot_run", drawn)
+    text = " ".join(read(report_run(folder)).text)
+    assert text.count("step 4") == 2 and "step 9" not in text and "finished" not in text
+
+
+def a_run_of(folder, turnovers, energy, dissipation, state="finished"):
     """A run of so many turnover times, whose energy and dissipation pass through evenly spaced
     values."""
-    a_run(folder, state=state, more="forcing: {kind: constant_power}")
+    a_run(folder, state=state)
     (folder / "diagnostics.csv").unlink()
     time = np.linspace(0, 1, 41)
     columns = {"turnover_time": np.full(41, 1 / turnovers)}
@@ -221,14 +265,14 @@ def a_forced_run(folder, turnovers, energy, dissipation, state="finished"):
 def test_a_flow_is_stationary_if_energy_and_dissipation_are_over_turnovers(
     tmp_path, turnovers, energy, dissipation, verdict, value
 ):
-    run = open_run(a_forced_run(tmp_path / "run", turnovers, energy, dissipation))
-    found = {check.name: check for check in checks(run)}["stationarity"]
+    folder = a_run_of(tmp_path / "run", turnovers, energy, dissipation)
+    found = {check.name: check for check in checked(folder)}["stationarity"]
     assert (found.verdict, found.value) == (verdict, value)
 
 
 def test_a_run_that_failed_is_not_called_stationary_nor_measured(tmp_path):
-    folder = a_forced_run(tmp_path / "run", 20, (1, 1e300), (1, 1e300), state="failed")
-    assert "stationarity" not in {check.name for check in checks(open_run(folder))}
+    folder = a_run_of(tmp_path / "run", 20, (1, 1e300), (1, 1e300), state="failed")
+    assert "stationarity" not in {check.name for check in checked(folder)}
 
 
 def test_the_page_of_a_run_that_failed_shows_the_end_of_its_log(tmp_path):
@@ -245,7 +289,7 @@ def test_mass_that_is_lost_is_bad(tmp_path):
     folder = a_run(tmp_path / "run")
     (folder / "diagnostics.csv").unlink()
     write_table(folder, {"time": [0, 1, 2], "mass": [1.0, 1.0 + 1e-12, 0.999]})
-    found = {check.name: check for check in checks(open_run(folder))}
+    found = {check.name: check for check in checked(folder)}
     assert (
         found["conservation (mass)"].verdict == "bad"
         and found["conservation (mass)"].value == "0.001"

@@ -130,6 +130,12 @@ def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
         for kind in ("mean", "variance"):
             key = f"{name}_{kind}"
             assert_array_equal(open_run(parts).snapshots[-1][key][:], last[key][:])
+    pictures = drawn(whole)  # the magnitude of the mean flow; variances have none
+    assert "slices_velocity_mean_magnitude.png" in pictures
+    assert {name for name in pictures if "variance" in name} == {
+        f"slices_{name}.png"
+        for name in ("speed_variance", *(f"velocity_variance_{axis}" for axis in "xyz"))
+    }
 
 
 @pytest.mark.long

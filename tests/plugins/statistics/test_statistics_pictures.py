@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from run_files import assert_legible, built, dashed_lines, legend_texts, write_series
+from run_files import assert_legible, built, dashed_lines, legend_texts, write_series, write_table
 
 from simulator.archive.series_file import SeriesReader
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings
@@ -12,9 +12,10 @@ from simulator.plugins.pictures.report import report_run
 from simulator.plugins.pictures.runs import plot_run
 from simulator.plugins.pictures.slices import projections
 from simulator.plugins.pictures.style import Labels
-from simulator.plugins.statistics.pictures.histograms import log_histogram
-from simulator.plugins.statistics.pictures.over_time import with_error
+from simulator.plugins.statistics.pictures.histograms import histogram, log_histogram
+from simulator.plugins.statistics.pictures.over_time import table_of_means, with_error
 from simulator.plugins.statistics.pictures.profiles import density_profile
+from simulator.plugins.statistics.pictures.transfer import transfer_and_flux
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
 KPC = {
@@ -132,6 +133,7 @@ def write_means(folder):
     """The energy and its spectrum, and a number that has always been zero."""
     k = np.arange(4.0)
     numbers = {"energy": (0.1157, 0.00201), "kinetic_energy": (0.1157, 0.00201), "flow": (0.0, 0.0)}
+    numbers["reynolds_taylor"] = 12.0, 0.3
     row = {"samples": 40.0}
     for name, (mean, error) in numbers.items():
         row |= {f"mean/{name}": mean, f"error/{name}": error}
@@ -147,13 +149,24 @@ def test_means_are_files_beside_the_pictures_and_a_table_of_the_report(tmp_path)
     written = [path.name for path in plot_run(tmp_path).files]
     assert written == ["statistics_spectrum.png", "statistics_means.txt", "statistics_means.csv"]
     read, table = ((tmp_path / "plots" / name).read_text().splitlines() for name in written[1:])
-    assert table == ["name,mean,error", "energy,0.1157,0.00201"]
+    lines = ["name,mean,error", "energy,0.1157,0.00201", "reynolds_taylor,12.0,0.3"]
+    assert table == lines and len(read) == 2  # the flow is not known to be turbulent
     assert read[0].endswith("40 samples from t = 0.25 to t = 1")
-    assert read[1].split() == ["0.1157", "+-", "0.0020", "energy"]
+    assert read[1].split() == ["0.1157", "+-", "0.0020", "energy", "E"]
     page = report_run(tmp_path).read_text()
     assert "40 samples" in page and "mean ± standard error" in page and "0.1157 ± 0.0020" in page
     (tmp_path / "statistics.h5").write_bytes(b"")
     assert "standard error" not in report_run(tmp_path).read_text()
+
+
+def test_means_of_a_run_that_decays_are_not_called_steady(tmp_path):
+    """Rows before the first sample, at t = 0.25, do not count."""
+    (tmp_path / "config.yaml").write_text("name: test\nmodel: {kind: navier_stokes}\n")
+    series = write_means(tmp_path)
+    for energy, remark in (([9, 7, 5, 5], " (the run is not stationary)"), ([9, 5, 5, 5], "")):
+        (tmp_path / "diagnostics.csv").unlink(missing_ok=True)
+        write_table(tmp_path, {"time": [0, 0.3, 0.6, 0.9], "energy": np.array(energy) / 9})
+        assert table_of_means(series).header[0] == f"40 samples{remark}"
 
 
 def test_pictures_come_after_those_of_the_core(tmp_path):
@@ -176,3 +189,15 @@ def test_pictures_come_after_those_of_the_core(tmp_path):
         "projection_density",
         "statistics_spectrum",
     ]
+
+
+def test_a_scalar_that_is_zero_has_placeholders_instead_of_empty_frames(tmp_path):
+    k, sigma = np.arange(8.0), np.linspace(-4, 4, 9)
+    spike = [(0.0, {"dye": np.where(sigma == 0, 1.0, 0.0)})]
+    zeros = [(0.0, {"transfer/dye": 0 * k, "flux/dye": 0 * k})]
+    write_series(tmp_path, "histograms", {"sigma": sigma}, {"dye": ("sigma",)}, spike)
+    write_series(tmp_path, "transfer", {"k": k}, dict.fromkeys(zeros[0][1], ("k",)), zeros)
+    for name, picture in (("histograms", histogram), ("transfer", transfer_and_flux)):
+        figure = built(picture, SeriesReader(tmp_path / f"{name}.h5"), "dye", Labels({}))
+        texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+        assert set(texts) == {"nothing above zero yet"} and not figure.axes[-1].lines

@@ -33,9 +33,14 @@ def histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
     gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
     theory = {"linewidth": 1.0, "linestyle": "--", "marker": None}
     each = at_times(series, name, sigma, labels, marker=None)
-    each.append(DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory))
+    # A uniform field has no deviation: all its values lie in one bin.
+    each = [curve for curve in each if np.count_nonzero(curve.y) > 1]
+    if each:
+        each.append(DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory))
     x = rf"{as_words(name)}, in standard deviations $\sigma$"
     result, axes, shown = plotted(each, x, PROBABILITY, "y")
+    if not shown:
+        return result
     shown = np.array(shown[:-1])
     axes.set_ylim(min(np.nanmin(shown, initial=1.0), 1.0) / 2, 2)
     reach = max(3.0, *abs(sigma[np.isfinite(shown).any(0)])) * 1.05

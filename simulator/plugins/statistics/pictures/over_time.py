@@ -11,20 +11,25 @@ from simulator.archive.open_run import open_run
 from simulator.archive.series_file import SeriesReader
 from simulator.plugins.pictures.choice import Window
 from simulator.plugins.pictures.frames import SnapshotPlanes, fields_in_snapshots
+from simulator.plugins.pictures.health import STEADY, changes
 from simulator.plugins.pictures.kinds.spectra import shell_wavenumbers
 from simulator.plugins.pictures.lines import DrawnCurve, Pictures, level, plotted, reach_of
+from simulator.plugins.pictures.runs import table_of, turbulent
 from simulator.plugins.pictures.series_pictures import Diagnostics, TextTable, endings
 from simulator.plugins.pictures.slices import slices
-from simulator.plugins.pictures.style import PLAIN, Labels, as_words, in_words, spectrum_of
+from simulator.plugins.pictures.style import PLAIN, Labels, as_words, plain, quantity, spectrum_of
+
+OF_TURBULENCE = "reynolds_taylor", "taylor_scale", "gradient_skewness", "gradient_flatness"
 
 
 def statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:
     spectra = endings("mean/spectrum/", series)
     powers = [f"spectrum/{name}" for name in spectra if name.endswith("_power")]
     energies = [f"spectrum/{name}" for name in spectra if not name.endswith("_power")]
+    alone = all(name.endswith("energy") or "/elsasser" in name for name in energies)
     fluxes = [f"flux/{name}" for name in endings("mean/flux/", series)]
     for stem, names, words, log in (
-        ("spectrum", energies, "energy spectrum $E(k)$", "xy"),
+        ("spectrum", energies, "energy spectrum $E(k)$" if alone else "shell spectrum", "xy"),
         ("power", powers, "power spectrum $P(k)$", "xy"),
         ("flux", fluxes, r"flux $\Pi(k)$", "x"),
     ):
@@ -37,7 +42,7 @@ def field_statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnosti
     only counts their samples."""
     run = open_run(series.path.parent)
     for field in fields_in_snapshots(run):
-        if re.fullmatch(r".+_(mean|variance)(_[xyz])?", field):
+        if re.fullmatch(r".+_(mean|variance)(_([xyz]|magnitude))?", field):
             planes = SnapshotPlanes(run, field)
             last = np.flatnonzero(planes.time <= series.time[-1] * (1 + 1e-9))[-1:]
             if len(last):
@@ -45,10 +50,19 @@ def field_statistics_pictures(series: SeriesReader, labels: Labels, _: Diagnosti
 
 
 def _samples(series: SeriesReader) -> str:
-    """The number of samples, and whether they are too few for errors."""
+    """The number of samples, whether they are too few for errors, and whether the flow has
+    changed from their first half to the second."""
     errors = [error for _, error in _time_means(series).values()]
-    remark = "" if any(map(math.isfinite, errors)) else " (too few for errors)"
-    return f"{int(series.one('samples', -1))} samples{remark}"
+    remarks = [] if any(map(math.isfinite, errors)) else ["too few for errors"]
+    table = table_of(open_run(series.path.parent))
+    time = np.asarray(table.get("time", ()))
+    inside = (time >= float(series.attributes["from"])) & (time <= series.time[-1])
+    if inside.sum() > 1:
+        change = changes({name: values[inside] for name, values in table.items()}, 0.0)
+        if any(abs(each) >= STEADY for each in change.values()):
+            remarks.append("the run is not stationary")
+    number = f"{int(series.one('samples', -1))} samples"
+    return f"{number} ({', '.join(remarks)})" if remarks else number
 
 
 def _averaged(series: SeriesReader, labels: Labels) -> str:
@@ -84,9 +98,15 @@ def with_error(mean: float, error: float) -> str:
 
 
 def table_of_means(series: SeriesReader) -> TextTable:
-    """The means of a run, with files to read and for programs."""
+    """The means of a run, with files to read and for programs. Only the latter has numbers
+    `OF_TURBULENCE` of a flow that is none."""
     means = _time_means(series)
-    rows = [(in_words(name), with_error(*pair)) for name, pair in means.items()]
+    meaningless = () if turbulent(open_run(series.path.parent)) else OF_TURBULENCE
+    rows = [
+        (plain(quantity(name)), with_error(*pair))
+        for name, pair in means.items()
+        if name not in meaningless
+    ]
     text = [f"{'mean +- standard error':>30}  {_averaged(series, PLAIN).replace('$', '')}"]
     text += [f"{value.replace('±', '+-'):>30}  {words}" for words, value in rows]
     csv = ["name,mean,error", *(f"{n},{mean!r},{error!r}" for n, (mean, error) in means.items())]

@@ -30,8 +30,9 @@ def transfer_and_flux(series: SeriesReader, name: str, labels: Labels) -> Figure
     result, (upper, lower) = panels(*words, title=title, height=5.2)
     for axes, variable, factor in ((upper, f"transfer/{name}", k), (lower, f"flux/{name}", 1.0)):
         each = at_times(series, variable, k, labels, marker=None)
-        drawn(axes, [replace(curve, y=factor * curve.y[inside]) for curve in each], "x")
-        level(axes)
+        curves = [replace(c, y=factor * c.y[inside]) for c in each if c.y.any()]
+        if drawn(axes, curves, "x"):
+            level(axes)
     if (legend := upper.get_legend()) is not None:
         legend.remove()
     return result
