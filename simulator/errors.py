@@ -60,9 +60,9 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def nearest(name: object, known: Iterable[str]) -> str | None:
+def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """The known name most similar to `name`; None if none is similar."""
-    return next(iter(difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str = ";") -> str:

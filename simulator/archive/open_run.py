@@ -138,7 +138,7 @@ class Run(Shown):
     def __repr__(self) -> str:
         state = self.state
         progress = (
-            f"{state.state}, step {state.step}, t = {state.time:g}" if state else "not started"
+            f"{state.state}, step {state.step}, t = {state.time:g}" if state else "no step yet"
         )
         return f"<Run {self.path}: {progress}>"
 

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 @command(
     "check processes, cores and GPUs, and show how a field is divided among them",
     *config_arguments(required=False),
-    arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
+    arg(
+        "--platform",
+        "kind of devices without CONFIG (default: auto, GPUs where there are any)",
+        choices=("auto", "cpu", "gpu"),
+        default="auto",
+    ),
     arg(
         "--folder DIR",
         "a shared folder in which the processes find one another, as in a run folder",

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from simulator.cli.parser import arg, command, progress_bar
+from simulator.cli.parser import arg, command, overrides, progress_bar, runs_and_overrides
 from simulator.errors import UserError
 from simulator.words import aligned_lines, counted
 
@@ -18,7 +18,8 @@ _TEXT = 3  # number of columns with text; the columns after them have numbers, a
     arg("runs RUN", "run folders", nargs="*"),
     arg(
         "--folder-of ARGUMENT",
-        "print the folder of `simulator run ARGUMENT ...`",
+        "print only the folder in which `simulator run ARGUMENT ...` would compute, for job scripts; takes the rest "
+        "of the command line",
         nargs=argparse.REMAINDER,
     ),
 )
@@ -54,7 +55,7 @@ def status_command(args: argparse.Namespace) -> int:
 
 @command(
     "read every file of a run and report problems",
-    arg("path", "a run folder, or one snapshot or checkpoint", type=Path),
+    arg("path RUN", "a run folder, or one snapshot or checkpoint", type=Path),
     arg("--quiet", "print problems only", action="store_true"),
 )
 def verify_command(args: argparse.Namespace) -> int:
@@ -91,7 +92,7 @@ def verify_command(args: argparse.Namespace) -> int:
 
 
 @command(
-    "print the installation of a run, for pip",
+    "print the packages that computed a run, as pip requirements",
     arg("run RUN", "the run's folder", type=Path),
 )
 def environment_command(args: argparse.Namespace) -> int:
@@ -119,7 +120,8 @@ def environment_command(args: argparse.Namespace) -> int:
 
 @command(
     "measure a run again, from its snapshots",
-    arg("runs RUN", "run folders, then key=value of output or devices", nargs="+"),
+    arg("runs RUN", "run folders", nargs="+"),
+    overrides("values that replace the run's keys of output or devices"),
     arg("--what KIND,...", "kinds of series (default: those of the run's configuration), or all"),
 )
 def analyze_command(args: argparse.Namespace) -> int:
@@ -130,14 +132,11 @@ def analyze_command(args: argparse.Namespace) -> int:
     example: simulator analyze outputs/taylor_green --what spectral_maps"""
     from simulator.analysis.recompute import analyze_snapshots
 
-    overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
-    runs = [Path(word) for word in args.runs if word not in overrides]
-    if not runs:
-        raise UserError("simulator analyze: name a run's folder")
+    runs, changes = runs_and_overrides(args)
     kinds = args.what.split(",") if args.what else None
     for run in runs:
         with progress_bar(f"{run}: snapshots") as progress:
-            written, refused = analyze_snapshots(run, kinds, overrides, progress)
+            written, refused = analyze_snapshots(run, kinds, changes, progress)
         print(written)
         for line in refused:
             print(line, file=sys.stderr)

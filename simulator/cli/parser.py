@@ -6,9 +6,10 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from simulator.errors import UserError, did_you_mean
+from simulator.errors import UserError, did_you_mean, nearest
 from simulator.words import say
 
 LINE_EVERY = 30.0  # Seconds between two lines of progress without a terminal.
@@ -42,13 +43,42 @@ class CommandParser(argparse.ArgumentParser):
         finally:
             self._intermixing = False
         if unknown:
-            meant = did_you_mean(unknown[0], self._option_string_actions, "")
-            self.error(f"unknown argument {unknown[0]}{meant}")
+            self.error(f"unknown argument {unknown[0]}{self._meant(unknown[0], args or ())}")
         return namespace, unknown
+
+    def _meant(self, word: str, args: Sequence[str]) -> str:
+        """Suggests what to write for the unknown `word` of `args`."""
+        known = self._option_string_actions
+        if "--sbatch" not in known:
+            return did_you_mean(word, known, "")
+        if meant := _OF_SBATCH.get(word) or nearest(word, known, cutoff=0.9):
+            return f", did you mean {meant}?"
+        after = args[args.index(word) + 1 :] if word in args else ()
+        flag = word
+        if (
+            after
+            and "=" not in word + after[0]
+            and after[0][0] != "-"
+            and not Path(after[0]).exists()
+        ):
+            flag += f"{'=' if word.startswith('--') else ' '}{after[0]}"
+        return f"; a flag of sbatch that submit does not have goes into --sbatch='{flag}'"
 
     def error(self, message: str) -> NoReturn:
         separator = "" if message.endswith("?") else ";"
         raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
+
+
+_OF_SBATCH = {
+    "-A": "--account",
+    "-C": "--constraint",
+    "-N": "--nodes",
+    "-c": "--cpus-per-task",
+    "-p": "--partition",
+    "-q": "--qos",
+    "-t": "--time",
+}
+"""Short flags of sbatch, with the options of `submit` that set the same."""
 
 
 Execute = Callable[[argparse.Namespace], int]
@@ -76,6 +106,17 @@ def arg(
 def overrides(help: str) -> Argument:
     """The positional arguments `key.path=value`."""
     return arg("overrides key.path=value", help, nargs="*", default=[])
+
+
+def runs_and_overrides(args: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    """The run folders and the overrides of a command with both; argparse counts the overrides after
+    several folders among the folders."""
+    words = [*args.runs, *args.overrides]
+    changes = [word for word in words if "=" in word and not Path(word).exists()]
+    runs = [Path(word) for word in words if word not in changes]
+    if not runs:
+        raise UserError(f"simulator {args.command}: name a run's folder")
+    return runs, changes
 
 
 def config_arguments(required: bool = True) -> tuple[Argument, ...]:

@@ -12,7 +12,9 @@ from simulator.errors import UserError
     "predict memory, files and duration of a run",
     *config_arguments(),
     arg(
-        "--devices N", "number of devices; by default the smallest on which the run fits", type=int
+        "--devices N",
+        "number of devices; by default the smallest number on which the run fits",
+        type=int,
     ),
     arg("--nodes N", "number of nodes, in place of --devices, as in simulator submit", type=int),
     arg(

@@ -70,7 +70,10 @@ def resume_command(args: argparse.Namespace) -> int:
 
 _OPTIONS = {
     "nodes": ("N", "number of nodes"),
-    "tasks-per-node": ("M", "processes on each node; by default one per GPU"),
+    "tasks-per-node": (
+        "M",
+        "processes on each node; by default one per GPU, on CPUs one per socket",
+    ),
     "gpus-per-node": ("G", "GPUs of each node"),
     "cpus-per-task": ("K", "cores of each process"),
     "time": ("T", "time limit, e.g. 2:00:00; the run stops before it and the job is requeued"),
@@ -90,7 +93,7 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
     arg("--output DIR", "the run folder; the same as output.directory=DIR"),
     arg(
         "--device NAME",
-        "kind of device in the nodes; simulator plan then suggests nodes, GPUs and time",
+        "kind of device of the nodes; simulator plan then suggests nodes, GPUs and time",
     ),
     arg("--dry-run", "print the script; write and submit nothing", action="store_true"),
     *(

@@ -18,7 +18,7 @@ RUNNING = (
     ),
     arg(
         "--batch",
-        "auto: step runs that differ only in numbers together",
+        "auto: advance together the runs that differ only in numbers",
         choices=("auto", "off"),
         default="off",
     ),

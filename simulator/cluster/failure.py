@@ -71,7 +71,7 @@ def _end(error: BaseException, allocation: Allocation) -> NoReturn:
     if isinstance(error, SystemExit):
         _left_together()
         leave(error.code if isinstance(error.code, int) else int(error.code is not None))
-    if _LOST.search(str(error)):
+    if lost_another(error):
         # not the cause: the process that failed first should print the last line on the console
         time.sleep(_AFTER_FIRST)
         line = f"simulator: {name} lost another process: {str(error).splitlines()[0]}"
@@ -94,6 +94,11 @@ def _end(error: BaseException, allocation: Allocation) -> NoReturn:
         time.sleep(_AFTER_FIRST)
         leave(code, log=line)
     leave(code, line)
+
+
+def lost_another(error: BaseException) -> bool:
+    """Whether an error of a collective says that another process has disappeared."""
+    return _LOST.search(str(error)) is not None
 
 
 def ignore_requests() -> None:

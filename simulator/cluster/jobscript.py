@@ -46,7 +46,7 @@ class SlurmSettings(Settings):
     nodes: Count | None = None
     """Number of nodes."""
     tasks_per_node: Count | None = None
-    """Processes on each node; by default one per GPU if there are GPUs."""
+    """Processes on each node; by default one per GPU, on CPUs one per socket."""
     gpus_per_node: Annotated[Integer, Field(ge=0)] | None = None
     """GPUs on each node."""
     cpus_per_task: Count | None = None

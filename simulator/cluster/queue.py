@@ -3,12 +3,12 @@
 If Slurm is not installed or does not answer, a query returns "not known"."""
 
 import contextlib
+import math
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Collection
-from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +107,7 @@ def slurm_seconds(text: str) -> float | None:
     days, _, rest = text.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     scale = [3600, 60, 1] if days or len(parts) == 3 else [60, 1]
-    return 86400.0 * int(days or 0) + sum(map(prod, zip(parts, scale, strict=False)))
+    return 86400.0 * int(days or 0) + sum(map(math.prod, zip(parts, scale, strict=False)))
 
 
 def largest_array() -> int:
@@ -132,6 +132,8 @@ class Partition(NamedTuple):
     limit: float | None
     """The longest time limit of a job in seconds; None if there is no bound."""
     node: NodeShape
+    most_cores: float
+    """Cores of the largest node; infinite if Slurm does not say."""
 
 
 def partitions() -> dict[str, Partition]:
@@ -146,9 +148,14 @@ def partitions() -> dict[str, Partition]:
         if not re.fullmatch(r"\d+ \d+\+? \d+\+?", f"{count} {cores} {sockets}"):
             continue
         node = NodeShape(int(cores.rstrip("+")), int(sockets.rstrip("+")), "gpu" in gpus)
-        part = Partition(name.endswith("*"), int(count), slurm_seconds(limit), node)
+        most = math.inf if cores.endswith("+") else node.cores
+        part = Partition(name.endswith("*"), int(count), slurm_seconds(limit), node, most)
         if (other := known.get(name.rstrip("*"))) is not None:
-            part = part._replace(nodes=part.nodes + other.nodes, node=min(node, other.node))
+            part = part._replace(
+                nodes=part.nodes + other.nodes,
+                node=min(node, other.node),
+                most_cores=max(most, other.most_cores),
+            )
         known[name.rstrip("*")] = part
     return known
 

@@ -3,6 +3,7 @@ the files."""
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,12 @@ import jax
 from simulator.archive import provenance
 from simulator.archive.ledger import Ledger
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.run_state import StateName
 from simulator.archive.run_writer import Output
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.snapshot_writer import Writer
 from simulator.cluster import energy
-from simulator.cluster.failure import Watchdog, describe, to_log_file
+from simulator.cluster.failure import Watchdog, describe, lost_another, to_log_file
 from simulator.config import dump_config
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, checksum, out_of_memory, pieces_of, reason
@@ -161,17 +163,27 @@ class _Run:
         except (RunFailure, OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
             memory = out_of_memory(error)
             if isinstance(error, jax.errors.JaxRuntimeError) and memory is None:
-                self._failed(f"{type(error).__name__}: {error}")
+                self._ended(*self._lost(error))
                 raise
             # Raises another error if another start has taken the run over and removed files.
             with contextlib.suppress(OSError):
                 self._check()
             line = f"{memory}; all earlier output is intact" if memory else reason(error)
-            self._failed(line)
+            self._ended("failed", line)
             raise RunFailure(line) from error
         except Exception as error:
-            self._failed(f"{type(error).__name__}: {error}")
+            self._ended("failed", f"{type(error).__name__}: {error}")
             raise
+
+    def _lost(self, error: Exception) -> tuple[StateName, str]:
+        """The state and the reason of a run that an error of the runtime ends. Processes that are
+        asked to stop while they compile may be killed at different times."""
+        if not lost_another(error):
+            return "failed", f"{type(error).__name__}: {error}"
+        if self.signals is None or not self.signals.received:
+            return "failed", "another process has disappeared"
+        name = signal.Signals(self.signals.received).name
+        return "stopped", f"{name}; another process ended before all could stop"
 
     def checkpoint(self) -> Path | None:
         """The checkpoint from which the run continues; None if it begins anew."""
@@ -308,12 +320,12 @@ class _Run:
         size, digest = checksum(pieces_of(temporary / MANIFEST))
         self._journal.writing(target / MANIFEST, size, digest)
 
-    def _failed(self, reason: str) -> None:
+    def _ended(self, how: StateName, reason: str) -> None:
         with contextlib.suppress(OSError):
             if self.lock is None or not self.lock.still_mine():
                 return
             self.log.say(reason, shown=False)
             with contextlib.suppress(OSError, RunFailure):  # the state file is written in any case
                 if self.ledger is not None:
-                    self.ledger.mark(ended="failed")
-            self.state_file.failed(reason)
+                    self.ledger.mark(ended=how)
+            self.state_file.ended(how, reason)

@@ -149,14 +149,14 @@ def decide(
         return Decision(Action.START)
     if choices.overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
+    if content is FolderContent.PREPARED:
+        return Decision(Action.START, lines)
     if frozen:
         return refused(
             f"holds a run with another {_compared(frozen)}; give this run its own folder with --output DIR, "
             f"replace that run with --overwrite, continue it as it is (simulator resume {path}), or with the "
             f"change: simulator resume {path} {_allowing(frozen)}"
         )
-    if content is FolderContent.PREPARED:
-        return Decision(Action.START, lines)
     # The simulation time before which the run cannot end any more.
     reached = state and (
         state.time if content is FolderContent.FINISHED else state.last_checkpoint_time

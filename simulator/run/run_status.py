@@ -156,7 +156,8 @@ class RunStatus:
     """The status of one run: its folder, the content of its state file, its job and the job's state
     in Slurm.
 
-    `writing`: a process renews the run's lock. `began`: a process has held the lock."""
+    `writing`: a process renews the run's lock. `began`: a process has held the lock, or a job that
+    was to do so is gone."""
 
     folder: Path
     state: RunState | None
@@ -224,21 +225,30 @@ class RunStatus:
 def look_at(folder: Path, now: datetime) -> RunStatus:
     state = read_state(folder)
     jobs = _jobs(folder, state)
-    # The job that computes the run, else the newest.
-    job = max(jobs, key=lambda each: (jobs[each] in WORKING, _number(each)), default=None)
+
+    def rank(job: str) -> tuple[bool, bool, bool, bool, int]:
+        """The job that computes the run or will continue it comes first, then the one that last
+        did; a job that was refused beside it has only a high number."""
+        last = state is not None and job == state.job_id
+        submitted = job == submitted_job(folder)
+        return jobs[job] in WORKING, jobs[job] in WAITING, last, submitted, _number(job)
+
+    job = max(jobs, key=rank, default=None)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
+    if job is not None and jobs[job] is None:  # Slurm forgets a job some minutes after its end
+        began = began or job_is_gone(job)
     writing = is_written(folder, now.timestamp())
     return RunStatus(folder, state, job, jobs[job] if job else None, writing, began)
 
 
 def _jobs(folder: Path, state: RunState | None) -> dict[str, str | None]:
-    """The jobs of a run with their states: the one that was last submitted or has last started, and
-    those that the queue knows, because a user may have given the job script to sbatch again."""
+    """The jobs of a run with their states: those of its records, and those that the queue knows,
+    because a user may have given the job script to sbatch again."""
     script = folder / SCRIPT
     jobs: dict[str, str | None] = {**jobs_of(script)} if script.exists() else {}
-    recorded = submitted_job(folder) or (state.job_id if state else None)
-    if recorded is not None and recorded not in jobs:
-        jobs[recorded] = job_state(recorded)
+    for recorded in (submitted_job(folder), state.job_id if state else None):
+        if recorded is not None and recorded not in jobs:
+            jobs[recorded] = job_state(recorded)
     return jobs
 
 

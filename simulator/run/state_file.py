@@ -106,6 +106,6 @@ class StateFile:
         if self.ledger is not None:
             self.ledger.state_written()
 
-    def failed(self, reason: str) -> None:
-        """Write the state of a run that has failed, with its last known position."""
-        self.write("failed", Moment(self._state.step, self._state.time, self._state.dt), reason)
+    def ended(self, how: StateName, reason: str) -> None:
+        """Write the state of a run that an error has ended, with its last known position."""
+        self.write(how, Moment(self._state.step, self._state.time, self._state.dt), reason)

@@ -1,6 +1,7 @@
 """Submits a configuration as a job to Slurm's queue, from a login node."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from simulator.run.run_status import SCRIPT, look_at, remember_job
 from simulator.words import counted, duration
 
 CORES_PER_GPU = 4
-_TASKS = r"(^|\s)(-n|-c|--ntasks|--cpus-per-|--gpus|--gres)"
+_TASKS = r"(^|\s)(-n|-c|-O|--ntasks|--cpus-per-|--gpus|--gres|--overcommit)"
 """Flags of sbatch that say how many tasks, cores or GPUs a job takes."""
 _ELSEWHERE = r"(^|\s)(-p|-M|--partition|--cluster)"
 """Flags of sbatch that choose a partition or another cluster."""
@@ -122,6 +123,7 @@ def wishes(
     merged.pop("device", None)
     partition = _partition(SlurmSettings(**merged))
     node = None if partition is None else partition.node
+    most = math.inf if partition is None else partition.most_cores
     if gpus := merged.get("gpus_per_node"):
         tasks = merged.setdefault("tasks_per_node", gpus)
         if not re.search(r"(^|\s)(-c|--cpus-per-|--exclusive)", merged.get("sbatch", "")):
@@ -131,12 +133,19 @@ def wishes(
     elif "nodes" in merged and not _divides_nodes(merged) and node is not None and not node.gpus:
         sockets = max(1, min(node.sockets, node.cores))
         merged |= {"tasks_per_node": sockets, "cpus_per_task": node.cores // sockets}
-    return SlurmSettings(**merged), prologue, node
+    resources = SlurmSettings(**merged)
+    tasks, each = resources.tasks_per_node or 1, resources.cpus_per_task or 1
+    if tasks * each > most and not re.search(_TASKS, resources.sbatch or ""):
+        raise UserError(
+            f"cpus_per_task: {each} cores x tasks_per_node {tasks} = {tasks * each} cores of a node, "
+            f"which has {most}; ask for fewer"
+        )
+    return resources, prologue, node
 
 
 def _partition(resources: SlurmSettings) -> Partition | None:
-    """The partition of a job, or of several the one with the smallest node; None if Slurm does not
-    know it. Raises UserError for resources that no partition of the job has."""
+    """The partition of a job, or of several the one with the smallest node, and the most cores of a
+    node of any; None if Slurm does not know it. Raises UserError for resources that no partition of the job has."""
     if re.search(_ELSEWHERE, resources.sbatch or "") or not (known := partitions()):
         return None
     names = (resources.partition or "").split(",") if resources.partition else []
@@ -158,7 +167,8 @@ def _partition(resources: SlurmSettings) -> Partition | None:
     bounded = len(limits) == len(chosen) and resources.qos is None  # a QOS may allow more
     if bounded and (resources.limit or 0) > max(limits):
         raise UserError(f"time: {where} has a time limit of {duration(max(limits))}; ask for less")
-    return min(chosen, key=lambda part: part.node)
+    smallest = min(chosen, key=lambda part: part.node)
+    return smallest._replace(most_cores=max(part.most_cores for part in chosen))
 
 
 def _divides_nodes(resources: Mapping[str, Any]) -> bool:

@@ -132,7 +132,7 @@ def test_what_a_run_has_written_by_name(folder):
     assert run.diagnostics["energy"][0] == 0.125
     assert_array_equal(run.spectra["kinetic_energy"], [K**2])
     assert_array_equal(run.spectra.coordinates["k"], K)
-    assert run.state is None and run.provenance == {} and "not started" in repr(run)
+    assert run.state is None and run.provenance == {} and "no step yet" in repr(run)
     write_state(folder, RunState("running", 3, 0.3, 1.0, 30.0, 5.0, 0.1))
     assert run.state.step == 3 and "running, step 3" in repr(run)
 

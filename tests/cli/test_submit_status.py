@@ -10,7 +10,7 @@ from run_support import tool
 
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import build_parser
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
 from simulator.run.run_status import RunStatus, look_at, remember_job
 
 pytestmark = pytest.mark.smoke
@@ -163,6 +163,8 @@ def test_nodes_of_processors_are_taken_whole(tmp_path, capsys, arguments, flags,
         (["--nodes", "none"], r"command line: slurm\.nodes: "),
         (["--time", "tomorrow"], r"command line: slurm\.time: "),
         (["grid.shap=1"], r"did you mean grid\.shape\?"),
+        (["--gres", "gpu"], r"--gres; .* --sbatch='--gres=gpu'"),
+        (["-p", "test"], "-p, did you mean --partition?"),
         (["--output", "a\nb"], r"output\.directory: .* another name"),
         ([], "sbatch is not installed here"),
     ],
@@ -184,6 +186,12 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, me
          "not '99:99'"),
         ("--partition smal", "partition: this cluster has no 'smal', did you mean small? known: "
          "test, small, fast"),
+        ("--tasks-per-node 9 --cpus-per-task 16", "cpus_per_task: 16 cores x tasks_per_node 9 = "
+         "144 cores of a node, which has 128; ask for fewer"),
+        ("--tasks-per-node 8 --cpus-per-task 16", None),
+        ("--tasks-per-node 9 --partition small,test", None),
+        ("--tasks-per-node 9 --partition small", None),
+        ("--tasks-per-node 9 --cpus-per-task 16 --sbatch=--overcommit", None),
         ("--nodes 3 --time 60", None),
         ("--nodes 3 --partition small,test --time 9-0", None),
         ("--time 90 --qos long", None),
@@ -294,15 +302,17 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
 
 
 def test_the_job_of_a_script_that_was_given_to_sbatch_again(run, tmp_path):
-    """A job that computes the run comes before one that waits, and that before older ones."""
+    """A job that computes the run comes before one that waits, and that before those that ended:
+    of these the one of the state file, and not one that was refused later."""
     remember_job(run, "17")
     (run / "job.sbatch").touch()
     script = run / "job.sbatch"
     for others, word in (
-        ("18|PENDING", ("18 PENDING", "pending")),
+        ("18|RUNNING", ("18 RUNNING", "running")),
         ("9|COMPLETED", ("17 PENDING", "pending")),
-        ("18|PENDING 17|RUNNING", ("17 RUNNING", "running")),
-        ("18|CANCELLED", ("18", "cancelled before its first step")),
+        ("17|RUNNING 18|PENDING", ("17 RUNNING", "running")),
+        ("18|CANCELLED", ("17 PENDING", "pending")),
+        ("17|FAILED 18|FAILED", ("17", "failed before its first step")),
     ):
         rows = "".join(f"echo '{job}|{script}';" for job in others.split())
         answer = (
@@ -310,6 +320,10 @@ def test_the_job_of_a_script_that_was_given_to_sbatch_again(run, tmp_path):
         )
         tool(tmp_path / "nothing", "squeue", answer)
         assert look_at(run, NOW).cells(NOW)[1:3] == word
+    write_state(run, state(state="stopped", job_id="16"))
+    answer = f"""case "$*" in *--job=*) exit 1;; *) echo '18|FAILED|{script}';; esac"""
+    tool(tmp_path / "nothing", "squeue", answer)
+    assert look_at(run, NOW).cells(NOW)[1:3] == ("16", "stopped")
 
 
 def test_a_row_of_the_table_and_the_end_expected_at_the_last_speed(run):
@@ -356,3 +370,17 @@ def test_the_folder_of_a_run_for_job_scripts_and_no_run_at_all_is_said(tmp_path,
         command("status", "--folder-of", "case.yaml", "grid.shap=1")
     with pytest.raises(UserError, match="no runs under outputs/"):
         command("status")
+
+
+def test_a_refused_submission_leaves_a_folder_that_takes_another_one(tmp_path, capsys):
+    tool(tmp_path / "nothing", "sbatch", "echo 'invalid partition' >&2; exit 1")
+    with pytest.raises(RunFailure, match="invalid partition"):
+        command("submit", "case.yaml", "--output", "out")
+    script = dry(capsys, "--output", "out", "grid.shape=32,32,32")
+    assert script.startswith("#!/bin/bash\n# case: navier_stokes, 32 x 32 x 32, ")
+
+
+def test_a_job_that_slurm_has_forgotten_has_ended(run, tmp_path):
+    remember_job(run, "17")
+    tool(tmp_path / "nothing", "squeue", "echo 'Invalid job id specified' >&2; exit 1")
+    assert look_at(run, NOW).cells(NOW)[1:3] == ("17", "ended before its first step")

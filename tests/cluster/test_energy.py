@@ -89,5 +89,5 @@ def test_a_run_adds_up_its_starts(tmp_path):
         start = StateFile(tmp_path, 1.0)
         start.continues()
         start.took(joules)
-        start.failed("a test")
+        start.ended("failed", "a test")
         assert state().get("energy") == total and ("energy" in state()) == (total is not None)

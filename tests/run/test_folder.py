@@ -39,7 +39,7 @@ PATH = Path("outputs/run")
         ("empty", None, [], "start", ""),
         ("prepared", None, [], "start", ""),
         ("prepared", None, [LATER_STOP], "start", "time.stop: 1.0 -> 2.0"),
-        ("prepared", None, [OTHER_VISCOSITY], "refuse", "model.viscosity"),
+        ("prepared", None, [OTHER_VISCOSITY], "start", "model.viscosity: 0.001 -> 0.002"),
         ("unfinished", STOPPED, [], "continue", "was stopped at t = 0.4, step 40 (SIGTERM)"),
         ("unfinished", None, [], "continue", "continuing an unfinished run"),
         ("unfinished", STOPPED, [MORE_DEVICES], "continue", "continuing"),

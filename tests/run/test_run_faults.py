@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -430,6 +431,29 @@ def test_one_of_two_processes_is_killed(place: Path, undisturbed: Path, tmp_path
     assert f"continuing from {run}/checkpoints/00000004" in said
     assert_near(run, undisturbed)
     assert_clean(run)
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_a_process_that_is_killed_after_a_request_to_stop_leaves_a_stopped_run(
+    place: Path, tmp_path: Path
+):
+    run = tmp_path / "run"
+    arguments = ["run", place / "run.yaml", "--output", run, "time.max_steps=100000000"]
+    started = start_all(arguments, place, 2)
+    try:
+        wait_until(lambda: (run / "state.json").exists(), 240)
+        os.kill(started[1].pid, signal.SIGSTOP)  # the first cannot agree to stop
+        os.kill(started[0].pid, signal.SIGUSR2)
+        time.sleep(0.5)
+        os.kill(started[1].pid, signal.SIGKILL)
+        code, said = started[0].ended()
+    finally:
+        for process in started:
+            process.kill()
+    state = read_state(run)
+    assert code == 1 and state is not None and state.state == "stopped", said
+    assert state.reason == "SIGUSR2; another process ended before all could stop"
 
 
 @pytest.mark.slow

@@ -1,16 +1,16 @@
 """The command `halos`."""
 
 import argparse
-from pathlib import Path
 
-from simulator.cli.parser import arg, command
+from simulator.cli.parser import arg, command, overrides, runs_and_overrides
 from simulator.errors import UserError
 from simulator.words import aligned_lines
 
 
 @command(
     "find the halos of particles and the cores of waves in a run",
-    arg("runs RUN", "run folders, then key=value of devices", nargs="+"),
+    arg("runs RUN", "run folders", nargs="+"),
+    overrides("values that replace the run's keys of devices"),
     arg(
         "--linking B",
         "friends-of-friends linking length in mean spacings (default 0.2)",
@@ -33,10 +33,7 @@ def halos_command(args: argparse.Namespace) -> int:
     example: simulator halos outputs/cold_dark_matter --members 32"""
     from simulator.plugins.cosmology.find_halos import find_halos
 
-    overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
-    runs = [Path(word) for word in args.runs if word not in overrides]
-    if not runs:
-        raise UserError("simulator halos: name a run's folder")
+    runs, changes = runs_and_overrides(args)
     if not 0 < args.linking <= 1:
         raise UserError(
             f"--linking: {args.linking:g} has to be above 0 and at most 1; 0.2 is usual"
@@ -45,7 +42,7 @@ def halos_command(args: argparse.Namespace) -> int:
         raise UserError(f"--members: {args.members} has to be 2 or more; 20 is usual")
     for run in runs:
         last = {}
-        for path, catalogue in find_halos(run, args.linking, args.members, overrides):
+        for path, catalogue in find_halos(run, args.linking, args.members, changes):
             last[catalogue.name] = path, catalogue
             print(f"{path}  {catalogue.summary()}", flush=True)
         for path, catalogue in last.values():

@@ -174,7 +174,7 @@ def movie_command(args: argparse.Namespace) -> int:
 
 @command(
     "make volume pictures of a run's snapshots",
-    arg("run RUN", "the run's folder; the run may still be going on"),
+    arg("run RUN", "the run's folder; the run may still be running"),
     arg(
         "--field",
         "may be repeated, to blend (default: the vorticity magnitude, else the density)",

@@ -14,7 +14,10 @@ from simulator.archive.run_state import CONFIG, RunState, read_state
 from simulator.config import as_mapping, load_config
 from simulator.config.yaml12 import dump_yaml
 from simulator.errors import UserError
-from simulator.words import MAIN_BLOCKS, brief, duration, flat, size
+from simulator.files import read_json
+from simulator.run.folder import PLAN
+from simulator.run.run_status import SCRIPT
+from simulator.words import MAIN_BLOCKS, brief, duration, flat, short, size
 
 NOT_RECORDED = "not recorded"
 
@@ -129,7 +132,10 @@ EXPECTED: Mapping[str, Fact] = {
     "energy": _energy,
     "end": _end,
     "precision": lambda run: run.config["precision"],
-    "tolerance": lambda run: NOT_RECORDED,
+    "tolerance": lambda run: (
+        "none on the same installation, devices and layout: every bit is the same; on others what "
+        "`simulator docs reference/stability` promises of results"
+    ),
 }
 
 
@@ -180,12 +186,34 @@ def differing(runs: Sequence[RecordedRun]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
-def description(runs: Sequence[RecordedRun]) -> str:
-    """The page, in Markdown."""
+def _repeating(run: RecordedRun) -> str:
+    """The command that computes a run again, in a new folder."""
+    arguments = f"{shlex.quote(str(short(run.folder / CONFIG)))} --output NEW"
+    if (run.folder / SCRIPT).is_file():  # the configuration holds the job's resources
+        return f"simulator submit {arguments}"
+    devices = run.start.get("devices") or {}
+    count = devices.get("processes", 1)
+    starter = {"slurm": f"srun --ntasks={count} ", "mpi": f"mpiexec -n {count} "}
+    before = starter.get(devices.get("source", "local"), "")
+    local = f" --processes {count}" if count > 1 and not before else ""
+    return f"{before}simulator run {arguments}{local}"
+
+
+def _commands(path: Path, runs: Sequence[RecordedRun]) -> list[str]:
+    """The commands that compute the study in the file or folder `path`, or the runs, again."""
+    study = path if path.is_file() else read_json(path / PLAN).get("file")
+    if study is not None:
+        return [f"simulator sweep run {shlex.quote(str(short(Path(study))))}"]
+    return [_repeating(run) for run in runs]
+
+
+def description(path: Path) -> str:
+    """The page about the run or the study in `path`, in Markdown. Raises UserError if it records no
+    start of a run."""
+    runs = recorded_runs(path)
     first = runs[0]
     several = len(runs) > 1
     shared = {k: v for k, v in first.config.items() if k in MAIN_BLOCKS}
-    commands = dict.fromkeys(shlex.join(run.start.get("command", ())) for run in runs)
     name = first.folder.parent.name if several else first.config["name"]
     lines = [f"# Artifact description: {name}", ""]
     lines += ["## Hardware", "", *facts(runs, HARDWARE), ""]
@@ -197,10 +225,17 @@ def description(runs: Sequence[RecordedRun]) -> str:
     lines += ["```yaml", dump_yaml(shared).rstrip(), "```", ""]
     if several:
         lines += ["The runs differ in:", "", *differing(runs), ""]
-    lines += ["## Commands", "", "```console", *(f"$ {c}" for c in commands if c), "```", ""]
+    lines += [
+        "## Commands",
+        "",
+        "```console",
+        *(f"$ {c}" for c in _commands(path, runs)),
+        "```",
+        "",
+    ]
     lines += ["## Expected time and tolerance", "", *facts(runs, EXPECTED), ""]
     lines += ["## How to check the result", "", "```console"]
-    lines += [f"$ simulator verify {shlex.quote(str(run.folder))}" for run in runs]
+    lines += [f"$ simulator verify {shlex.quote(str(short(run.folder)))}" for run in runs]
     lines += ["```", "", "The last row of diagnostics.csv:", "", *last_rows(runs), ""]
     for run in runs:
         lines += [f"Files of {run.folder.name} with their checksums (xxh3):", ""]
