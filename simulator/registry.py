@@ -17,6 +17,9 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | `simulator.names` | any object | `from simulator import NAME` |
 | `simulator.pictures` | a function that yields pictures | what a run stores: a series, or another name |
 | the same | a function that makes a table | `table.NAME`, of the series NAME |
+| the same | a function that names columns of diagnostics | `columns.NAME`, drawn of several runs |
+| `simulator.reports` | a function of a `Run` that yields the fields of `HealthCheck`s | `health.NAME` |
+| the same | a function that adds defaults to a configuration | `settings.NAME` |
 
 Entry points are loaded when a part is first used, because a package that adds a part imports this
 one. A part that cannot be loaded is a warning of one line, and the others go on working."""

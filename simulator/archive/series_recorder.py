@@ -191,7 +191,8 @@ def subject_of(simulation: Simulation) -> Subject:
             quantities.sampled_names(simulation.model),
         )
     files = cast(Any, simulation.inputs)
-    return Subject(simulation.model, simulation.template, files, carried)
+    row = partial(quantities.diagnostics_of, simulation.system)
+    return Subject(simulation.model, simulation.template, files, row, carried)
 
 
 def measured_series(simulation: Simulation) -> dict[str, Measured]:

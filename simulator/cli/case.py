@@ -63,18 +63,16 @@ def explain_command(args: argparse.Namespace) -> int:
     example: simulator explain model.hyperviscosity
       simulator explain k_max_eta"""
     from simulator.cli.about import described_columns
-    from simulator.config.reference import reference_keys, renamed
+    from simulator.config.reference import reference_keys, renamed, without_positions
 
-    wanted = renamed(re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip(".")))
-    known = reference_keys()
-    if not any(f"{key.path}.".startswith(f"{wanted}.") for key in known):
-        wanted = wanted.replace(".N", "", 1)  # a list of blocks that may stand alone
+    # Positions in lists may be left out, also because some lists of blocks may be one block.
+    wanted = renamed(without_positions(args.key.strip(".")))
+    known = [(without_positions(key.path), key) for key in reference_keys()]
     if not wanted:
-        shown = [key for key in known if "." not in key.path]
+        shown = [key for path, key in known if "." not in path]
     else:
-        shown = [key for key in known if key.path == wanted]
-        inside = [key for key in known if key.path.startswith(f"{wanted}.")]
-        shown += [key for key in inside if key.path.count(".") == wanted.count(".") + 1]
+        shown = [key for path, key in known if path == wanted]
+        shown += [key for path, key in known if path.rpartition(".")[0] == wanted]
     columns = described_columns()
     ends = (name for name in columns if name.startswith("NAME_") and args.key.endswith(name[4:]))
     column = args.key if args.key in columns else next(ends, "")
@@ -82,7 +80,7 @@ def explain_command(args: argparse.Namespace) -> int:
         print(f"{column}  [{place}]\n    {formula}")
         print(textwrap.fill(meaning, 96, initial_indent="    ", subsequent_indent="    "))
     if not shown and not column:
-        names = {*columns, *(key.path for key in known)}
+        names = {*columns, *(path for path, _ in known)}
         meant = did_you_mean(wanted, names, "; simulator explain lists the blocks")
         raise UserError(f"simulator explain: unknown key {args.key}{meant}")
     # A key that is the same in several kinds of block is listed once.

@@ -45,8 +45,8 @@ _PER_AXIS = entries(
 
 class GridSettings(Settings):
     shape: Annotated[tuple[Points, ...], TWO_OR_THREE, _PER_AXIS] = (64, 64, 64)
-    """Number of points along x, y and z or, in two dimensions, x and y; products of small primes
-    are fast."""
+    """Number of points along x, y and z or, in two dimensions, x and y; [N, 1] in one dimension.
+    Products of small primes are fast."""
     box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (
         2 * math.pi,
         2 * math.pi,

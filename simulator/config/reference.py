@@ -60,6 +60,11 @@ def renamed(path: str) -> str:
     return re.sub(r"^model\.cosmology(?=\.|$)", "model.background", path)
 
 
+def without_positions(path: str) -> str:
+    """The path of a key without its places in lists: `terms.mask` of `terms.N.mask` or `terms.0.mask`."""
+    return re.sub(r"\.(\d+|N)(?=\.|$)", "", path)
+
+
 def _of_block(
     block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str, kind: str
 ) -> Iterator[Key]:

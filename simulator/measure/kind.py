@@ -157,6 +157,7 @@ class Subject:
     model: models.Equation
     template: models.State
     files: StartFiles
+    row: Callable[[models.State], Mapping[str, Any]]  # The scalars of diagnostics, and `rate`.
     carried: ParticleSubject | None = None  # The particles; None without particles.
 
     @property

@@ -148,13 +148,16 @@ class UserFunction:
         with contextlib.suppress(ValueError):  # some callables have no signature
             signature = inspect.signature(self.function)
             try:
-                signature.bind(*arguments, **self.parameters)
+                bound = signature.bind(*arguments, **self.parameters).arguments
             except TypeError as error:
+                names = ", ".join(self.parameters)
                 called = f"{len(arguments)} arguments ({self.arguments})"
-                called += f" and the parameters {', '.join(self.parameters) or 'none'}"
+                called += f" and {f'the parameters {names}' if names else 'no parameters'}"
                 raise self.refused(
                     f"takes {signature}, and is called with {called}: {error}"
                 ) from None
+            if self.arguments.startswith(_PLANE) and "z" in {*bound} - {*self.parameters}:
+                raise self.refused(f"takes {signature}; there is no z, but {self.arguments}")
         call = partial(self.function, *arguments, **self.parameters)
         try:
             if self.files is None:
@@ -244,9 +247,12 @@ POINTS = (101, 103, 107)
 """Extents of a block that no other axis has, which identify axes of points."""
 
 
+_PLANE = "the coordinates x and y of a plane"
+
+
 def coordinates(grid: Grid) -> str:
     """The arguments of a function of place, in words."""
-    return "the coordinates x and y of a plane" if grid.planar else "the coordinates x, y and z"
+    return _PLANE if grid.planar else "the coordinates x, y and z"
 
 
 def traced_values(

@@ -36,6 +36,7 @@ from simulator.run.signals import End, Flag, SignalFlags, Watch, job_deadline, l
 from simulator.run.state_file import StateFile
 from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
+from simulator.simulation.initial_state import outlook_of_terms
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
@@ -216,7 +217,8 @@ class _Run:
             self._watchdog() as watchdog,
             progress,
         ):
-            self.log.say(headline(simulation))
+            for line in (headline(simulation), *outlook_of_terms(simulation.model)):
+                self.log.say(line)
             watch = self._watch(signals)
             with self.spent.on("compilation"):
                 ready = self.compiling.finish(self._largest() | output.programs(), self.log.say)

@@ -39,7 +39,7 @@ from simulator.run.folder import (
 )
 from simulator.simulation.abstract_run import paper_simulation, virtual_devices
 from simulator.simulation.compiling import bytes_of
-from simulator.simulation.initial_state import check_growth, outlook
+from simulator.simulation.initial_state import check_growth, check_limit, outlook
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Transform
@@ -105,6 +105,7 @@ def check_configuration(
     inputs = _InputsOnPaper(copies)
     simulation = paper_simulation(config, inputs, known)
     measured_series(simulation)
+    check_limit(config, simulation.model, simulation.time_step)
     if copies is not None and committed(copies.parent / "checkpoints"):
         return inputs  # the start, whose files may be elsewhere by now, is not needed any more
     # The initial condition may reach a branch that depends on values.

@@ -30,6 +30,11 @@ class TimeStep(NamedTuple):
     ends: Float[Array, "end"] | Float[np.ndarray, "end"] | None = None
     """The rising times at which steps end, the first one included."""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a dt even if nothing limits it."""
+        return any(limit is not None for limit in (self.fixed, self.largest, self.ends))
+
     def choose(self, rate: Number, time: Number) -> Number:
         """dt (time) from the model's largest rate (1/time); NaN, which ends the run, if the rate is
         not finite."""

@@ -17,6 +17,7 @@ from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
 from simulator.physics.initial.python_start import field_array
 from simulator.physics.models import Equation, Fields, SplitEquation, State, StateMemory, outputs
+from simulator.physics.models.limits import Advective
 from simulator.physics.models.split_equation import populations_of
 from simulator.physics.models.tendency import with_arrays
 from simulator.physics.particles.population import Populations, Sets, particle_shardings
@@ -53,6 +54,15 @@ def outlook(config: RunConfig, model: Equation, inputs: Inputs) -> list[str]:
     """Lines about the resolution that the run needs, from formulas alone."""
     initial = INITIALS[config.initial.kind](config.initial)
     lines = initial.outlook(model, config.time.stop, cast(Any, inputs))
+    return [*_marked(lines), *outlook_of_terms(model)]
+
+
+def outlook_of_terms(model: Equation) -> list[str]:
+    """Lines about the resolution that the terms need."""
+    return [line for term in model.terms for line in _marked(term.outlook())]
+
+
+def _marked(lines: Mapping[str, bool]) -> list[str]:
     return [line if resolved else f"warning: {line}" for line, resolved in lines.items()]
 
 
@@ -272,12 +282,22 @@ def check_start(
         with config.blaming(f"terms.{index}"):
             term.check_start(float(state.time))
     check_growth(config, model, time_step)
-    if dt is not None or time_step.ends is not None or time_step.largest is not None:
-        return
+    check_limit(config, model, time_step)
+    if not time_step.bounded and float(rate(state)) == 0:
+        raise _without_limit(config, "the initial state is at rest")
+
+
+def check_limit(config: RunConfig, model: Equation, time_step: TimeStep) -> None:
+    """Refuses a dt by the CFL number in an equation without a velocity, whatever its state is."""
     unstated = type(model).advection is Equation.advection
-    if float(rate(state)) == 0 or (unstated and model.terms):
-        why = "the equation states no advection" if unstated else "the initial state is at rest"
-        raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
+    limited = model.closure is not None or isinstance(model, SplitEquation)
+    unlimited = type(model.step_limit) is Advective and not limited
+    if not time_step.bounded and unstated and (model.terms or unlimited):
+        raise _without_limit(config, "the equation states no advection")
+
+
+def _without_limit(config: RunConfig, why: str) -> UserError:
+    return config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
 
 
 def check_forces(config: RunConfig, state: State, system: System) -> None:

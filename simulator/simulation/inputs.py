@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from simulator.errors import UserError, in_a_line
+from simulator.errors import UserError, did_you_mean, in_a_line
 from simulator.files import UNRECORDED, Journal, checksum, read_json, replace_file, replace_json
 from simulator.physics.user_function import Generators
 from simulator.simulation.user_modules import neighbours, user_module
@@ -91,9 +91,11 @@ class Inputs:
                 n
                 for n, v in vars(module).items()
                 if getattr(v, "__module__", None) == module.__name__
+                and isinstance(v, type) == (what == "class")
             ]
+            meant = did_you_mean(name, defined)
             raise UserError(
-                f"{path}: has no {what} {name!r}; it has {', '.join(defined) or 'none'}"
+                f"{path}: has no {what} {name!r}{meant} it has {', '.join(defined) or 'none'}"
             )
         return function
 

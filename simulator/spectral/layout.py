@@ -145,14 +145,6 @@ class Arrangement:
         needed = ", ".join(map(str, self.seen_shape))
         raise ValueError(f"{taker} takes arrays of shape (..., {needed}), not {array.shape}")
 
-    def seen_part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape (..., *order) as (..., *seen_order); a shape of fewer than three axes is returned
-        unchanged."""
-        if len(shape) < len(self.order):
-            return shape
-        here = zip(shape[-3:], self.order, strict=True)
-        return (*shape[:-3], *(n for n, axis in here if axis in self.grid.axes))
-
     @cached_property
     def valid(self) -> tuple[int, int, int]:
         """Extents without padding, in the order of the array's axes."""

@@ -134,7 +134,10 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(configured, tmp_path, res
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{path: mine.py, function: absent, every: 1}", "has no function 'absent'; it has helical"),
+        (
+            "{path: mine.py, function: momet, every: 1}",
+            "has no function 'momet', did you mean moment",
+        ),
         (
             "{path: other.py, function: helical, every: 1}",
             r"output\.python\.path: .*other\.py does not exist",

@@ -55,6 +55,7 @@ of_gravity = partial(pytest.param, marks=pytest.mark.plugins("gravity"))
         ("particles.0.start.seed", "[random, pairs]"),
         ("", "forcing"),
         ("forcing", "or list of such blocks"),
+        ("terms.mask", "terms.N.mask.kind"),
         ("forcing.1.helicity", "forcing.helicity"),
         ("output.python.0.function", "output.python.function"),
     ],

@@ -42,6 +42,7 @@ def short(x, y, z, t): return {"velocity": (x, y)}
 def broken(x, y, z, t): return {"velocity": (x, y, nothing)}
 def mixing(velocity, gradient, width): return [velocity[0].mean() * gradient[0, 0]] * 6
 def branching(velocity, gradient, width): return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
+def flatless(x, y, z): return {"velocity": (y, 0 * x)}
 def textless(x, y, z, t): raise ValueError
 def strange(x, y, z, t): raise GeneratorExit
 class Mute(BaseException):
@@ -378,6 +379,16 @@ REFUSED = [
         PLANE,
         "model.scalars=[{name: dye, diffusivity: 1, mean_gradient: [1, 0, 0]}]",
         "model.scalars.0.mean_gradient: two numbers are needed, one for each axis of the grid, not [1.0, 0.0, 0.0]",
+    ),
+    (
+        PLANE,
+        OWN_START + "fine}",
+        "fine: takes (x, y, z), and is called with 2 arguments (the coordinates x and y",
+    ),
+    (
+        PLANE,
+        "forcing={kind: python, path: F, function: flatless}",
+        "flatless: takes (x, y, z); there is no z, but the coordinates x and y of a plane, and the time",
     ),
     (PLANE, "initial={kind: abc}", "initial: kind: abc is made for three dimensions"),
     (PLANE, "initial={kind: random, helicity: 1}", "initial: helicity: is zero in two dimensions"),

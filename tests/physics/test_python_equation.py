@@ -70,6 +70,7 @@ def written(folder: Path, *changes: tuple[str, str], code: str = BURGERS, case: 
     return folder / "case.yaml"
 
 
+COMBINE = BURGERS[BURGERS.index("    def combine") :]
 REFUSED = [
     ("0.05}", "-1}", "case.yaml:5: model.parameters.viscosity: must be greater than 0, not -1"),
     ("0.05}", "yes}", "case.yaml:5: model.parameters.viscosity: 'yes' is not a number"),
@@ -83,7 +84,11 @@ REFUSED = [
         "Positive\n    speed: float",
         "case.yaml:5: model.parameters.speed: missing",
     ),
-    ("equation: Burgers", "equation: Burger", "own.py: has no class 'Burger'; it has Burgers"),
+    (
+        "equation: Burgers",
+        "equation: Burger",
+        "own.py: has no class 'Burger', did you mean Burgers? it has ",
+    ),
     (
         "class Burgers(Equation)",
         "class Burgers",
@@ -137,7 +142,7 @@ REFUSED = [
     (
         ', 0 * values["u"], 0 * values["u"]',
         ', 0 * values["u"]',
-        "own.py:17: advection: returned 2 components; a component for each axis",
+        "own.py:17: advection: returned 2 components of shapes (101, 103, 107), (101, 103, 107); a component",
     ),
     (
         'return values["u"], 0',
@@ -167,8 +172,47 @@ REFUSED = [
     (
         "shape: [16, 8, 8]",
         "shape: [16, 8]",
-        "start.py:2: wave: takes (x, y, z), and is called with "
-        "2 arguments (the coordinates x and y of a plane)",
+        "own.py:17: advection: returned 3 components of shapes (101, 103, 107), (101, 103, 107), (101, 103, 107); "
+        "a component for each axis is needed, x, y\n",
+    ),
+    *(
+        (
+            "    def linear",
+            f"    def quantities(self, fields):\n        return {{{name!r}: 1.0 + self.k_squared[0, 0, 0]}}"
+            "\n\n    def linear",
+            f"own.py:11: quantities: {name!r} is another column already; rename it",
+        )
+        for name in ("u_mean", "time", "power_equation")
+    ),
+    (COMBINE, "", "own.py:14: products: returned 'square'; the fields are u"),
+    (
+        COMBINE,
+        "    def combine(self, products, fields):\n        return {}\n\n"
+        "    def inputs(self, fields):\n        return fields\n\n"
+        "    def products(self, values):\n        return {'u': values['u'] ** 2}\n",
+        "own.py:20: combine: returned no rate of u, which products has",
+    ),
+    (
+        "self.gradient",
+        "self.divergence",
+        "own.py:21: combine: ValueError: divergence needs a vector of two or three components, not an "
+        "array of shape (",
+    ),
+    (
+        "self.gradient",
+        "self.curl",
+        "own.py:21: combine: ValueError: curl needs a vector of three components, not an",
+    ),
+    (
+        '("u",)',
+        '(Field("u", vector=True),)',
+        "own.py:17: advection: returned 3 components of shapes (3, 101, ",
+    ),
+    (
+        COMBINE,
+        "    evolved = ('u', Field('m', vector=True))\n\n"
+        "    def combine(self, products, fields):\n        return {'m': products['square']}\n",
+        "own.py:22: combine: m has shape (4, 5, 11), which does not fit the field's (3, 4, 5, 11)",
     ),
     (
         "def products",
@@ -236,10 +280,11 @@ def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
 
 
 def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_step(
-    tmp_path,
+    tmp_path, monkeypatch, capsys
 ):
     """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 =
     100, one of 0.1 does not. So is an integrator that does not solve the equation."""
+    monkeypatch.chdir(tmp_path)
     config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"))
     simulation(config).check_start()
     with pytest.raises(
@@ -252,9 +297,9 @@ def test_growth_that_a_step_does_not_follow_is_refused_and_no_advection_needs_a_
         simulation(config, "time.integrator=drift_kick_drift")
     code = BURGERS.replace("def advection", "def _unused")
     config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), code=code)
-    with pytest.raises(
-        UserError, match=r"time.max_dt: is required: the equation states no advection"
-    ):
+    assert main(["check", str(config), "time={stop: 1, cfl: 0.5}"]) == 2
+    assert "time.max_dt: is required: the equation states no advection" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"time.max_dt: is required: the equation states no"):
         simulation(config, "time={stop: 1, cfl: 0.5}").check_start()
     simulation(config, "time={stop: 1, cfl: 0.5, max_dt: 0.01}").check_start()
 
@@ -377,6 +422,30 @@ def test_what_is_pointwise(functions, pointwise: bool):
     block = jax.ShapeDtypeStruct((3, *POINTS), jnp.float64)
     for number, function in enumerate(functions):
         assert (mixing(jax.make_jaxpr(function)(block)) is None) == pointwise, number
+
+
+PHASE = """\
+from simulator.equations import Field, SplitEquation
+
+
+class Turned(SplitEquation):
+    evolved = (Field("psi", complex=True),)
+
+    def flow(self, values, points, time, duration):
+        return values
+
+    def phase_rate(self, values, points, time):
+        return {"psi": abs(values["psi"])}
+"""
+
+
+def test_a_rate_of_phases_is_one_number_a_point(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = CASE.replace("Burgers\n  parameters: {viscosity: 0.05}", "Turned")
+    written(tmp_path, code=PHASE, case=case.replace("rk2", "drift_kick_drift"))
+    assert main(["check", "case.yaml"]) == 2
+    wanted = "own.py:10: phase_rate: returned a dict; one array of numbers at points"
+    assert wanted in capsys.readouterr().err
 
 
 DECAY = """\

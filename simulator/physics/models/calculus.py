@@ -47,6 +47,7 @@ class SpectralCalculus:
 
     def divergence(self, field: arrays.SpectralVector) -> arrays.SpectralScalar:
         """i k . v; in a plane a third component of v is ignored, and a missing one is zero."""
+        _check_vector("divergence", field)
         parts = zip(self.k, jnp.unstack(field), strict=False)
         return 1j * reduce(add, (k * part for k, part in parts))
 
@@ -54,6 +55,8 @@ class SpectralCalculus:
         """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components,
         the vector (d_y f, -d_x f) of a scalar, or the curl, with three components, of a vector with
         three components."""
+        if field.ndim > 3 or len(self.k) > 2:  # A scalar has a curl in a plane.
+            _check_vector("curl", field, len(self.k))
         if field.ndim > 3 and field.shape[0] > len(self.k):
             return 1j * operators.cross((*self.k, jnp.zeros((1, 1, 1))), field)
         return operators.curl(self.transform.layout, field)
@@ -66,6 +69,7 @@ class SpectralCalculus:
     def project(self, field: arrays.SpectralVector) -> arrays.SpectralVector:
         """The solenoidal part of a vector, its mean included. In a plane a third component is left
         unchanged; a vector of two components in space is projected within their plane."""
+        _check_vector("project", field)
         k = self.k[: len(field)]
         part = operators.project_with(k, field[: len(k)])
         return part if len(field) == len(k) else jnp.concatenate([part, field[len(k) :]])
@@ -77,3 +81,12 @@ class SpectralCalculus:
     def mean_of(self, a: arrays.SpectralField, b: arrays.SpectralField) -> arrays.Number:
         """The box mean of the product of two fields, summed over their components."""
         return self.transform.layout.inner(a, b).sum()
+
+
+def _check_vector(operator: str, field: Complex[Array, "..."], fewest: int = 2) -> None:
+    """Raises ValueError unless the first axis of the field is that of components."""
+    if field.ndim < 4 or not fewest <= len(field) <= 3:
+        needed = "three" if fewest == 3 else "two or three"
+        raise ValueError(
+            f"{operator} needs a vector of {needed} components, not an array of shape {field.shape}"
+        )

@@ -1,7 +1,7 @@
 """Refuses an equation whose methods a run could not compute. Each method is traced alone, without
 a device, so that the message names the method that is wrong, with its line."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -17,8 +17,9 @@ from simulator.physics.models.equation import (
     products_at,
     with_parameters,
 )
+from simulator.physics.models.memory import LOST, RESIDUAL
 from simulator.physics.models.observables.budget import Budget
-from simulator.physics.models.observables.moments import quantities_of
+from simulator.physics.models.observables.moments import FieldMoments, moments_of, quantities_of
 from simulator.physics.models.observables.observable import Row
 from simulator.physics.models.outputs import point_moments
 from simulator.physics.models.split_equation import SplitEquation
@@ -30,6 +31,9 @@ from simulator.spectral.transform import Tree
 _POINTWISE = (
     "it has to work point by point, and sums and derivatives belong into inputs and combine"
 )
+
+_COLUMNS = {"step", "time", "dt", "cfl", "injection", "power_equation", RESIDUAL, LOST}
+"""Columns of diagnostics.csv that no observable gives."""
 
 
 def _fits(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
@@ -60,7 +64,10 @@ class EquationCheck:
         products = self._products(self._inputs())
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
         combined = self._traced("combine", model.combine, coefficients, state)
-        self._fields("combine", combined, model.shapes)
+        # The default returns the products themselves.
+        own = type(model).combine is not Equation.combine
+        self._fields("combine" if own else "products", combined, model.shapes)
+        self._used(coefficients, combined)
         forces = self._traced("forcing", model.forcing, state, time)
         self._fields("forcing", forces, model.accelerated)
         self._budget(bool(forces))
@@ -69,7 +76,7 @@ class EquationCheck:
         self._numbers("quantities", quantities)
         energies = self._traced("spectral_energies", model.spectral_energies, state)
         self._of_modes("spectral_energies", energies)
-        self._observables()
+        self._observables(quantities)
 
     def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._transform.complex_dtype)
@@ -79,8 +86,8 @@ class EquationCheck:
         inputs = self._mapping("inputs", self._traced("inputs", self._model.inputs, self._state))
         for leaf in jax.tree.leaves(inputs):
             if leaf.shape[-3:] != self._layout.shape:
-                shape = self._layout.seen_part(leaf.shape)
-                self._refuse("inputs", f"has an array of shape {shape}; spectral fields are needed")
+                problem = f"has an array of shape {leaf.shape}; spectral fields are needed"
+                self._refuse("inputs", problem)
         dtype = self._transform.value_dtype
         return jax.tree.map(lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), dtype), inputs)
 
@@ -97,13 +104,17 @@ class EquationCheck:
         if velocity is None:
             return
         axes = self._transform.grid.names.values()
-        needed = f"a component for each axis is needed, {', '.join(axes)}"
         self._shaped("advection", velocity)
-        one = hasattr(velocity, "shape")
-        shape = velocity.shape if one else (len(velocity),)
-        if (one and len(shape) != 1 + len(POINTS)) or shape[0] < len(axes):
-            seen = self._transform.physical.seen_part(shape)
-            has = f"an array of shape {seen}" if one else f"{len(velocity)} components"
+        if hasattr(velocity, "shape"):
+            # The velocity of a plane may be an array of three components.
+            fits = len(velocity.shape) == 1 + len(POINTS) and velocity.shape[0] >= len(axes)
+            has = f"an array of shape {velocity.shape}"
+        else:
+            shapes = [jnp.shape(component) for component in velocity]
+            fits = len(shapes) == len(axes) and all(_fits(shape, POINTS) for shape in shapes)
+            has = f"{len(shapes)} components of shapes {', '.join(map(str, shapes))}"
+        if not fits:
+            needed = f"a component for each axis is needed, {', '.join(axes)}"
             self._refuse("advection", f"returned {has}; {needed}")
 
     def _flow(self, values: Tree) -> Tree:
@@ -119,6 +130,19 @@ class EquationCheck:
         self._at_points("flow", flow, values, fits)
         self._at_points("phase_rate", phase_rate, values, partial(self._shaped, "phase_rate"))
         return {name: values[name] for name in self._model.fields}
+
+    def _used(self, products: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
+        """Refuses a product of a field's name that `combine` forgets: it neither uses the product
+        nor returns a rate of the field."""
+        forgotten = self._model.fields.keys() & products.keys() - rates.keys()
+        arguments = products, self._state
+        traced = jax.make_jaxpr(self._model.combine)(*arguments).jaxpr
+        used = {*map(id, traced.outvars)}
+        used |= {id(v) for equation in traced.eqns for v in equation.invars}
+        variables = jax.tree.unflatten(jax.tree.structure(arguments), traced.invars)[0]
+        for name in forgotten:
+            if not any(id(variable) in used for variable in jax.tree.leaves(variables[name])):
+                self._refuse("combine", f"returned no rate of {name}, which products has")
 
     def _at_points(
         self, method: str, function: Callable[..., Any], values: Tree, fits: Callable[[Any], None]
@@ -140,15 +164,19 @@ class EquationCheck:
         """Refuses arrays that do not fit the points."""
         if method == "products":
             self._mapping(method, result)
-        seen = self._transform.physical.seen_part
+        elif isinstance(result, Mapping):
+            self._refuse(method, "returned a dict; one array of numbers at points is needed")
         for leaf in jax.tree.leaves(result):
             if not _fits(leaf.shape[-3:], POINTS):
-                problem = f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}"
-                self._refuse(method, problem)
+                self._refuse(method, f"returned shape {leaf.shape} for values of shape {POINTS}")
 
-    def _observables(self) -> None:
-        """Refuses columns that are not numbers, and energies that are not those of modes."""
+    def _observables(self, quantities: Mapping[str, Any]) -> None:
+        """Refuses columns that are not numbers or have the name of another one, and energies that
+        are not those of modes."""
         model, row = self._model, {}
+        if any(isinstance(part, FieldMoments) for part in model.has):
+            means = self._traced("quantities", partial(moments_of, model), self._state)
+            self._new("quantities", quantities, {"rate", *means})
         moments = self._traced("moments", partial(point_moments, model), self._state)
         for part in model.has:
             name = type(part).__name__
@@ -157,11 +185,18 @@ class EquationCheck:
                 f"{name}.columns", partial(part.columns, model), self._state, known
             )
             self._numbers(f"{name}.columns", columns)
+            self._new(f"{name}.columns", columns, row)
             row |= columns
             for method in ("energies", "cospectra", "transfers"):
                 measured = partial(getattr(part, method), model)
                 label = f"{name}.{method}"
                 self._of_modes(label, self._traced(label, measured, self._state))
+
+    def _new(self, method: str, columns: Mapping[str, Any], others: Collection[str]) -> None:
+        """Refuses a column of the name of another one, which one of them would replace."""
+        for name in columns:
+            if name in others or name in _COLUMNS:
+                self._refuse(method, f"{name!r} is another column already; rename it")
 
     def _numbers(self, method: str, columns: object) -> None:
         for name, value in self._mapping(method, columns).items():
@@ -175,9 +210,8 @@ class EquationCheck:
         full = self._layout.shape
         for name, value in self._mapping(method, energies).items():
             if not _fits(value.shape, full) or jnp.iscomplexobj(value):
-                shape, needed = map(self._layout.seen_part, (value.shape, full))
-                problem = f"{name} has shape {shape} and type {value.dtype}"
-                self._refuse(method, f"{problem}; a real number for each mode, {needed}, is needed")
+                problem = f"{name} has shape {value.shape} and type {value.dtype}"
+                self._refuse(method, f"{problem}; a real number for each mode, {full}, is needed")
 
     def _budget(self, forced: bool) -> None:
         """Refuses a budget that lacks a part."""
@@ -211,10 +245,9 @@ class EquationCheck:
         line = self._line_of(method)
         return UserFunction(function, self._path, method, arguments, line=line)
 
-    def _mapping(self, method: str, result: object) -> Mapping[str, Any]:
+    def _mapping(self, method: str, result: object, key: str = "name") -> Mapping[Any, Any]:
         if not isinstance(result, Mapping):
-            problem = f"returned {type(result).__name__}; a dict by name is needed"
-            self._refuse(method, problem)
+            self._refuse(method, f"returned {type(result).__name__}; a dict by {key} is needed")
         return result
 
     def _fields(
@@ -226,23 +259,19 @@ class EquationCheck:
     ) -> None:
         """Refuses arrays that are not of fields with these `shapes`; without `extents` of points
         they are of modes."""
-        place = self._transform.physical if extents else self._layout
         for name, value in self._mapping(method, result).items():
             if name not in shapes:
                 self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
             full = (*shapes[name], *(extents or self._layout.shape))
-            if not _fits(value.shape, full):
-                shape, needed = map(place.seen_part, (value.shape, full))
-                self._refuse(
-                    method, f"{name} has shape {shape}, which does not fit the field's {needed}"
-                )
+            # One L may serve all components, but one rate for them is a slip.
+            alike = method == "linear" or value.shape[:-3] == shapes[name]
+            if not (alike and _fits(value.shape, full)):
+                problem = f"{name} has shape {value.shape}, which does not fit the field's {full}"
+                self._refuse(method, problem)
 
     def _couplings(self, terms: object) -> None:
         shapes = self._model.shapes
-        if not isinstance(terms, Mapping):
-            problem = "a dict of factors by pairs of fields is needed"
-            self._refuse("waves", f"returned {type(terms).__name__}; {problem}")
-        for pair, factor in terms.items():
+        for pair, factor in self._mapping("waves", terms, "pair of fields").items():
             if not (isinstance(pair, tuple) and len(pair) == 2 and set(pair) <= {*shapes}):
                 known = f"two of the fields {', '.join(shapes)} are needed"
                 self._refuse("waves", f"returned {pair!r}; {known}")
@@ -250,10 +279,9 @@ class EquationCheck:
             if shapes[one] != shapes[other]:
                 problem = "have different components; evolve these as scalars"
                 self._refuse("waves", f"{one} and {other} {problem}")
-            full = self._layout.shape
-            if not _fits(jnp.shape(factor), full):
-                shape = self._layout.seen_part(jnp.shape(factor))
-                self._refuse("waves", f"{pair} has shape {shape}; one number a mode is needed")
+            if not _fits(jnp.shape(factor), self._layout.shape):
+                problem = f"{pair} has shape {jnp.shape(factor)}; one number a mode is needed"
+                self._refuse("waves", problem)
         if terms and isinstance(self._model, SplitEquation):
             self._refuse("waves", "has no effect in split steps; put the terms into flow")
 

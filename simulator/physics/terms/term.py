@@ -183,6 +183,10 @@ class Term:
         """The velocity (3, particle) of particles that stick to the body at places inside it."""
         raise TypeError(f"{type(self).__name__} is no body")
 
+    def outlook(self) -> dict[str, bool]:
+        """Lines about the resolution that the term needs, and whether the grid has it."""
+        return {}
+
     def check_end(self, stop: float) -> None:
         """Raises UserError, beginning with the key, if the term is not known until the time
         `stop`."""

@@ -118,6 +118,10 @@ def bodies_of(run: Run, choice: Selection) -> list[BodyForces]:
     return found
 
 
+def columns_of_bodies(run: Run, choice: Selection) -> list[str]:
+    return [column for body in bodies_of(run, choice) for column in body.columns]
+
+
 def body_pictures(run: Path, labels: Labels, choice: Selection) -> Pictures:
     for body in bodies_of(open_run(run), choice):
         yield f"forces_{body.name}", partial(forces, body, labels)

@@ -37,6 +37,7 @@ from simulator.plugins.bodies.file_target import (
     stored_mask,
 )
 from simulator.plugins.bodies.formula import Formula, formula_value
+from simulator.plugins.bodies.resolution import NO_SLIP, body_of
 from simulator.plugins.bodies.shapes import (
     ArrayMaskSettings,
     CylinderSettings,
@@ -53,13 +54,6 @@ from simulator.spectral.arrays import Number, OverPoints, ParticleVectors, Point
 from simulator.spectral.grid import AXES
 
 BODY = "body"
-NO_SLIP = 6.746830440636106
-"""Smoothing / sqrt(nu tau) with which a shear flow along the surface vanishes on it.
-
-In the layer of the mask nu u'' = chi u / tau. The linear flow outside vanishes at a wall that lies
-sqrt(nu tau) within the surface of a sharp mask, and outside of that of a wide one; with this ratio
-the two cancel, and the error falls from O(sqrt(tau)) to O(tau): Hester, Vasil & Burns, J. Comput.
-Phys. 430, 110043 (2021), whose mask is a tanh."""
 
 
 class PythonTargetSettings(Settings):
@@ -142,6 +136,7 @@ class Relax(Term):
 
     def __init__(self, settings: RelaxSettings, model: Equation, files: TermFiles):
         super().__init__(settings, model, files)
+        self._viscosity = getattr(model, "viscosity", 0.0)
         self._functions = {}
         place = f"{coordinates(self.grid)}, and the time"
         self._stored: dict[str, StoredTarget] = {}
@@ -150,9 +145,7 @@ class Relax(Term):
         self._modal = evolved and settings.mask is None
         """Whether targets of files need no values at points."""
         if settings.relaxation_time is None:
-            time = self._no_slip_time(
-                getattr(model, "viscosity", 0.0), model.extension.diffuses(model)
-            )
+            time = self._no_slip_time(model.extension.diffuses(model))
             complete: Any = settings.model_copy(update={"relaxation_time": time})
             self.settings = complete
         if isinstance(settings.mask, PythonMaskSettings):
@@ -190,15 +183,15 @@ class Relax(Term):
     def _is_modal(self, name: str) -> bool:
         return self._modal and name in self._stored
 
-    def _no_slip_time(self, viscosity: Number | float, diffuses: Sequence[str]) -> Number | float:
+    def _no_slip_time(self, diffuses: Sequence[str]) -> Number | float:
         mask = self.settings.mask
         wall = isinstance(mask, ShapeSettings) and tuple(self.settings.target) == ("velocity",)
-        if not wall or "velocity" not in diffuses or absent(viscosity):
+        if not wall or "velocity" not in diffuses or absent(self._viscosity):
             takes = (
                 "only the velocity at a mask that is one shape, in a viscous flow, has a default"
             )
             raise UserError(f"relaxation_time: {takes}; give a number")
-        return (mask.width(self.grid) / NO_SLIP) ** 2 / viscosity
+        return (mask.width(self.grid) / NO_SLIP) ** 2 / self._viscosity
 
     def _check_body(self, name: str) -> None:
         if name != "velocity" or not isinstance(self.settings.mask, ShapeSettings):
@@ -372,6 +365,12 @@ class Relax(Term):
         if not any(map(self._is_modal, self._stored)):
             return 0.0
         return damping_limit(self.grid, jnp.asarray(1 / self.settings.relaxation_time))
+
+    def outlook(self) -> dict[str, bool]:
+        seen = self.grid.seen
+        box = seen(self.grid.shape), seen(self.grid.box)
+        body = body_of(self.settings.model_dump(), *box, self._viscosity)
+        return {} if body is None else {body.line: body.verdict == "good"}
 
     def check_end(self, stop: float) -> None:
         for name, target in self._stored.items():

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from simulator.errors import UserError, prefixed
 from simulator.physics.terms.term import Coordinates
 from simulator.plugins.bodies.formula import Formula, check_moment, moment_value
+from simulator.plugins.bodies.resolution import LAYER
 from simulator.settings import InputPath, Parameters, Positive, PythonFile, Settings, entries, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import Number, OverPoints, Truth, root
@@ -48,14 +49,14 @@ class ShapeSettings(Settings):
 
     smoothing: Positive | None = None
     """Width of the layer in which the mask falls from 1 to 0, half of it inside the shape; by
-    default two spacings of the grid."""
+    default two spacings of the grid; walls along the flow need four."""
 
     def check(self, grid: Grid) -> None:
         """Raises UserError, beginning with the key, for a shape that does not fit the box."""
 
     def width(self, grid: Grid) -> Any:
         """The width (length) of the layer in which the mask falls."""
-        return 2 * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
+        return LAYER * max(grid.seen(grid.spacing)) if self.smoothing is None else self.smoothing
 
     def distance(self, grid: Grid, points: Coordinates, time: Number) -> jax.Array:
         """The distance (length) from the surface, negative inside."""

@@ -2,9 +2,10 @@
 end."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from simulator.physics.resolution_columns import (
 )
 from simulator.plugins.pictures.page import Cell, Verdict
 from simulator.plugins.pictures.runs import table_of
+from simulator.registry import Registry
 
 LARGE_RESIDUAL = 1e-2
 """The residual of the energy budget, as a fraction of the dissipation, above which the check
@@ -33,6 +35,7 @@ last, up to which a flow counts as stationary."""
 TURNOVERS = 2.0
 """Turnover times that each of these quarters must last: over shorter times the energy of a flow
 that still grows hardly changes, and that of a stationary one fluctuates."""
+REPORTS = Registry[Callable[..., Any]]("simulator.reports", {})
 _WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
 _LOSS = {"double": 1e-9, "single": 1e-4}
 """The relative change of conserved quantities, by precision, that exceeds the round-off of many
@@ -69,6 +72,8 @@ def checks(run: Run, state: RunState | None) -> list[HealthCheck]:
     warnings = [text for text in log if UNRESOLVED not in text and LARGE_STEP not in text]
     precision = str(run.config.get("precision", "double"))
     results = [*_how_it_ended(run, state)]
+    for health in REPORTS.beginning_with("health.").values():
+        results += [HealthCheck(*fields) for fields in health(run)]
     if len(columns.get("time", ())):
         results += [*_resolution(columns), *_balances(columns, precision)]
         failed = state is not None and state.state == "failed"
@@ -217,7 +222,7 @@ def _step(
 ) -> Iterator[HealthCheck]:
     """The largest CFL number, marked where the log warns of it, because `time.dt` exceeds the limit
     of `time.cfl`."""
-    if not len(cfl := _finite(columns, "cfl")):
+    if not (cfl := _finite(columns, "cfl")).any():  # 0 without a velocity
         return
     most = float(cfl.max())
     verdict = "bad" if most > LARGE_CFL else "note"

@@ -17,7 +17,7 @@ from simulator.cluster import energy
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_file
 from simulator.plugins.pictures import page
-from simulator.plugins.pictures.health import HealthCheck, checks, log_of, worst
+from simulator.plugins.pictures.health import REPORTS, HealthCheck, checks, log_of, worst
 from simulator.plugins.pictures.runs import plot_run, table_of, tables_of, turbulent
 from simulator.plugins.pictures.study import captions_of, opened, plot_sweep
 from simulator.plugins.pictures.style import vocabulary
@@ -151,6 +151,10 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     columns = table_of(run)
     best = ([p for kind in kinds for p in files if p.stem.startswith(kind)] for kinds in _FIRST)
     first = [paths[0] for paths in best if paths]
+    planar = len((run.config.get("grid") or {}).get("shape", ())) == 2
+    words = {
+        p: caption(p.stem.replace("slices_", "plane_", 1) if planar else p.stem) for p in files
+    }
     numbers = {
         name: (values[0], values[-1], values.min(), values.max())
         for name, values in columns.items()
@@ -159,8 +163,8 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     return {
         "turbulence": _turbulence(run, columns),
         "summary": ", ".join([run_summary(run.config), *_redshifts(columns)]),
-        "pictures": [(path, caption(path.stem)) for path in first],
-        "more": [(path, caption(path.stem)) for path in files if path not in first],
+        "pictures": [(path, words[path]) for path in first],
+        "more": [(path, text) for path, text in words.items() if path not in first],
         "tables": list(tables_of(run)),
         "columns": [
             [name, *(f"{number:.6g}" for number in four)] for name, four in numbers.items()
@@ -171,8 +175,11 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
 def _records(run: Run, state: RunState | None) -> dict[str, object]:
     """The parameters of a run, and what its folder says of its origin and its files."""
     parameters: dict[str, str] = {}
+    config: Mapping[str, Any] = run.config
+    for completed in REPORTS.beginning_with("settings.").values():
+        config = completed(config)
     for name in ("model", "grid", "initial", "terms", "forcing", "time"):
-        parameters |= {key: _in_words(block) for key, block in _blocks(run.config, name).items()}
+        parameters |= {key: _in_words(block) for key, block in _blocks(config, name).items()}
     provenance = run.provenance
     rows = {**flat(provenance), "command": " ".join(map(str, provenance.get("command", ())))}
     return {
@@ -194,7 +201,7 @@ def run_summary(config: Mapping[str, Any]) -> str:
     viscosity = model.get("viscosity")
     kinds = [force.get("kind", "?") for force in _blocks(config, "forcing").values()]
     parts = [
-        f"{model.get('kind', '?')} on {shape} points",
+        f"{model.get('equation') or model.get('kind', '?')} on {shape} points",
         f"{config.get('precision', 'double')} precision",
         "" if viscosity is None else f"viscosity {brief(viscosity)}",
         box and f"box {box}",

@@ -32,6 +32,7 @@ from simulator.plugins.pictures.kinds.spectra import (
 from simulator.plugins.pictures.series_pictures import (
     PICTURES,
     TextTable,
+    columns_of,
     pictured,
     series_pictures,
     tables_among,
@@ -221,7 +222,7 @@ def plot_runs(
     chosen = list(overlays(runs, choice))
     columns = {name for run in runs for name in run.diagnostics}
     choice.refuse_unknown([stem for stem, _ in chosen], (), columns)
-    left_out = _left_out(runs, choice)
+    left_out = _left_out(runs, choice, [stem for stem, _ in chosen])
     if not chosen:
         kinds = ", ".join(choice.what or ("spectra",))
         raise UserError(
@@ -231,16 +232,25 @@ def plot_runs(
     return Plotted(_drawn(chosen, folder, choice, suffix), left_out)
 
 
-def _left_out(runs: Sequence[Run], choice: Selection) -> tuple[str, ...]:
-    """A line about the diagnostics of these runs if the choice is for other series only."""
-    option = "--average" if choice.average else "--compensate"
-    if (
-        choice.draws_diagnostics
-        or not choice.takes("diagnostics")
-        or not any(len(run.diagnostics) for run in runs)
-    ):
-        return ()
-    return (f"diagnostics: not drawn with {option}, which is for spectra and other series",)
+def _left_out(runs: Sequence[Run], choice: Selection, drawn: Collection[str]) -> tuple[str, ...]:
+    """Lines about what is chosen of these runs, by default everything, and not among the pictures
+    `drawn`."""
+    said = []
+    if not choice.draws_diagnostics and choice.takes("diagnostics"):
+        option = "--average" if choice.average else "--compensate"
+        if any(len(run.diagnostics) for run in runs):
+            said = [f"diagnostics: not drawn with {option}, which is for spectra and other series"]
+    written = dict.fromkeys(n for run in runs for n in series_names(run.path) if series_of(run, n))
+
+    def is_drawn(name: str) -> bool:
+        start = "spectrum_" if name == "spectra" else f"{name}_"
+        return any(stem.startswith(start) for stem in drawn)
+
+    others = [name for name in written if choice.takes(name) and not is_drawn(name)]
+    if others and not choice.fields:
+        which = "--what NAME draws series with one coordinate; a plot of one run draws all"
+        said.append(f"{', '.join(others)}: left out of a picture of several runs or means; {which}")
+    return tuple(said)
 
 
 def _runs_in(path: Path) -> list[Run]:
@@ -295,13 +305,13 @@ def overlays(
         looks = labelled(names) if len(runs) > 1 else Looks([{}])
     labels = _common_labels(runs)
     tables = [_later(table_of(run), shifts.get(run.path, 0.0)) for run in runs]
-    if choice.takes("diagnostics") and choice.draws_diagnostics:
-        for name in _columns(tables, choice):
+    if choice.draws_diagnostics:
+        names = _columns(tables, choice) if choice.takes("diagnostics") else []
+        beside = [name for run in runs for name in columns_of(_beside_series(choice), run, choice)]
+        for name in dict.fromkeys([*names, *filter(choice.shows, beside)]):
             build = partial(_against_time, runs, tables, labels, looks, name, choice)
             yield f"series_{name}", build
     for kind in choice.what or ("spectra",):
-        if kind == "diagnostics":
-            continue
         read = [series_of(run, kind, shifts.get(run.path, 0.0)) for run in runs]
         variables = dict.fromkeys(
             n for s in read if s for n, d in s.variables.items() if len(d) == 1

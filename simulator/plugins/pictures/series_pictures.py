@@ -9,7 +9,8 @@ here or, by a package, as an entry point of `simulator.pictures`:
 It yields names of files without their endings, each with a function that builds the figure. A series
 without such a function is drawn by its kind's `pictures` or `curves`. A function `table.NAME` makes
 the `TextTable` of a series from its rows, of anything else from the run's folder and the
-`Selection`."""
+`Selection`. A function `columns.NAME` of the `Run` and the `Selection` names the columns of
+diagnostics that a picture of several runs shows of NAME."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,8 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from simulator.archive.open_run import Run
 from simulator.archive.series_file import SeriesReader
 from simulator.measure import KINDS, Curves
+from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.lines import Pictures, generic_pictures
 from simulator.plugins.pictures.style import Labels
 from simulator.registry import Registry
@@ -54,6 +57,8 @@ class TextTable(NamedTuple):
 
 _TABLE = "table."
 _TABLES = Registry[Callable[..., TextTable]](PICTURES.group, {})
+_COLUMNS = "columns."
+_COLUMN_NAMES = Registry[Callable[..., Iterable[str]]](PICTURES.group, {})
 
 
 def tables_among(names: Collection[str]) -> Mapping[str, Callable[..., TextTable]]:
@@ -61,9 +66,15 @@ def tables_among(names: Collection[str]) -> Mapping[str, Callable[..., TextTable
     return _TABLES.beginning_with(_TABLE, names)
 
 
+def columns_of(names: Collection[str], run: Run, choice: Selection) -> list[str]:
+    """The columns of diagnostics by which several runs are compared in what is among `names`."""
+    functions = _COLUMN_NAMES.beginning_with(_COLUMNS, names).values()
+    return [column for function in functions for column in function(run, choice)]
+
+
 def pictured() -> list[str]:
     """The names of everything of which there are pictures."""
-    return [name for name in PICTURES.names if not name.startswith(_TABLE)]
+    return [name for name in PICTURES.names if not name.startswith((_TABLE, _COLUMNS))]
 
 
 def series_pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:

@@ -53,8 +53,7 @@ class Statistics(Kind):
         start = float(getattr(settings, "from"))
 
         def quantities(state: models.State) -> dict[str, jax.Array]:
-            row, _ = outputs.columns(model, outputs.contents(model, state), state.time)
-            values = {name: value for name, value in row.items() if name != "rate"}
+            values = {n: value for n, value in subject.row(state).items() if n != "rate"}
             values |= {
                 f"spectrum/{n}": e
                 for n, e in outputs.spectra(model, outputs.contents(model, state)).items()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from run_files import write_table
+from run_files import write_series, write_table
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
@@ -12,7 +12,7 @@ pytest.importorskip("simulator.plugins.pictures")
 from simulator.plugins.bodies.pictures import bodies_of, forces, shedding, table_of_bodies
 from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.report import report_run
-from simulator.plugins.pictures.runs import plot_run
+from simulator.plugins.pictures.runs import plot_run, plot_runs
 from simulator.plugins.pictures.style import PLAIN
 
 CONFIG = """\
@@ -47,6 +47,24 @@ def test_the_frequency_of_a_lift_lies_between_those_of_its_spectrum():
     time, lift = (values[:200] for values in rows())
     assert shedding(time, lift) is None  # three and a half periods
     assert shedding(time, 0 * lift + 1) is None
+
+
+def test_several_runs_are_compared_and_what_is_left_out_is_said(tmp_path):
+    time, lift = rows()
+    runs = [tmp_path / name for name in "ab"]
+    for run in runs:
+        run.mkdir()
+        (run / "config.yaml").write_text(CONFIG)
+        write_table(run, {"time": time, "drag_wing": 0 * time + 1.5, "lift_wing": lift})
+        write_series(
+            run, "other", {"x": [0.0, 1.0]}, {"map": ("x", "x")}, [(0, {"map": np.eye(2)})]
+        )
+    forces = {"series_drag_wing", "series_lift_wing"}
+    for what in (None, ("bodies",)):
+        plotted = plot_runs(runs, Selection(what=what))
+        assert {path.stem for path in plotted.files} == forces
+    (line,) = plot_runs(runs).missing
+    assert line.startswith("other: left out of a picture of several runs")
 
 
 def test_each_axis_of_the_lift_has_its_own_numbers_and_round_off_has_none(tmp_path):
@@ -84,3 +102,6 @@ def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path, capsys):
     for number in ("1.5", "0.17", "200"):
         assert f">{number}" in text
     assert "target: {velocity: body}" in text  # among the parameters
+    tau = (4 / 6.746830440636106) ** 2 / 0.02
+    assert "smoothing: 4" in text and f"relaxation_time: {tau:.6g}" in text  # by default
+    assert "resolution (wing)" in text and "1 grid points across" in text

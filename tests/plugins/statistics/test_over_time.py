@@ -69,6 +69,14 @@ name: case
 model: {kind: navier_stokes, viscosity: 0.02}
 grid: {shape: [8, 8, 8]}
 initial: {kind: random, peak: 2, energy: 0.5, seed: 1}
+forcing: {kind: constant_power, rate: 0.1, band: [1, 2]}
+terms:
+  - name: ball
+    kind: relax
+    target: {velocity: [0, 0, 0]}
+    relaxation_time: 0.1
+    mask: {kind: sphere, center: [3, 3, 3], radius: 1}
+    forces: true
 time: {stop: 1.0, dt: 0.02}
 devices: {platform: cpu, count: 2}
 output:
@@ -88,7 +96,13 @@ def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
     assert len(whole) == 51
     rows = run.diagnostics["time"] > 0.3 - 1e-9
     assert last["samples"] == rows.sum() == 36
-    assert_allclose(last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13)
+    columns = {n: a[rows] for n, a in run.diagnostics.items()}
+    means = {n.removeprefix("mean/") for n in last if n.startswith("mean/") and n.count("/") == 1}
+    assert means == columns.keys() - {"step", "time", "dt", "cfl"}
+    assert {"injection", "power_ball", "force_ball_x", "torque_ball_x"} < means
+    for name in means:
+        size = abs(columns[name]).max()
+        assert_allclose(last[f"mean/{name}"], columns[name].mean(), atol=1e-12 * size)
     spectra = run.spectra["kinetic_energy"][rows]
     assert_allclose(last["mean/spectrum/kinetic_energy"], spectra.mean(0), rtol=1e-12, atol=1e-18)
     variance = last["variance/spectrum/kinetic_energy"]

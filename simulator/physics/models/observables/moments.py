@@ -24,24 +24,29 @@ def quantities_of(model: Equation, fields: Fields, time: Number) -> dict[str, Nu
     return dict(model.quantities(fields, **asked))
 
 
+def moments_of(model: Equation, fields: Fields) -> Columns:
+    """The mean and the variance of every field."""
+    columns: Columns = {}
+    for name, spec in model.fields.items():
+        layout = model.transforms[name].layout
+        mean = layout.at_zero(fields[name])
+        square = layout.inner(fields[name], fields[name])
+        if not spec.components:
+            columns[f"{name}_mean"] = mean.real
+            columns[f"{name}_variance"] = square - abs(mean) ** 2
+        for i, component in enumerate(spec.components):
+            columns[f"{name}_{component}_mean"] = mean[i].real
+            columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
+    return columns
+
+
 class FieldMoments(Observable["Equation"]):
     """The `quantities` of the equation, the mean and variance of every field, the
     `spectral_energies` of the equation, the modulus of each complex field and the magnitude of each
     vector."""
 
     def columns(self, model: Equation, fields: Fields, row: Row) -> Columns:
-        columns = quantities_of(model, fields, row.time)
-        for name, spec in model.fields.items():
-            layout = model.transforms[name].layout
-            mean = layout.at_zero(fields[name])
-            square = layout.inner(fields[name], fields[name])
-            if not spec.components:
-                columns[f"{name}_mean"] = mean.real
-                columns[f"{name}_variance"] = square - abs(mean) ** 2
-            for i, component in enumerate(spec.components):
-                columns[f"{name}_{component}_mean"] = mean[i].real
-                columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
-        return columns
+        return {**quantities_of(model, fields, row.time), **moments_of(model, fields)}
 
     def energies(self, model: Equation, fields: Fields) -> dict[str, OfModes]:
         return model.spectral_energies(fields)
