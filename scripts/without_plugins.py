@@ -18,8 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = sorted(path.parent.name for path in (ROOT / "simulator/plugins").glob("*/__init__.py"))
-NEEDS = {"cosmology": ["gravity"], "assimilation": ["gradients"], "validation": ["gravity"]}
-"""The other plugins that a plugin cannot do without."""
+NEEDS = {"cosmology": ["gravity"], "assimilation": ["gradients"]}
+"""The other plugins that a plugin cannot do without, as in the table of developers.md."""
 
 NOT_OF_THE_CORE = ("plugins", "docs", "scripts")
 """Folders of tests that need plugins: their own, and those of pages and scripts, which use every

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from without_plugins import NEEDS
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "simulator/docs/developers.md"
 
@@ -72,7 +74,7 @@ def test_every_package_has_a_floor_and_no_import_runs_up():
         and package(imported) in floor
         and floor[package(imported)] > floor[package(importer)]
     ]
-    assert not up
+    assert not up, f"{up}: the layers of developers.md forbid it; move what is shared downwards"
     packages = {p.parent.name for p in (ROOT / "simulator").glob("*/__init__.py")}
     assert packages | {"plugins"} == set(floors())  # the plugins may be absent
 
@@ -83,7 +85,12 @@ def plugin(module: str) -> str:
 
 def test_plugins_use_one_another_only_where_the_page_says_so():
     """The core imports none, which the floors forbid."""
-    said = set(re.findall(r"^\| `(\w+)` uses `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
+    row = r"^\| `(\w+)` (uses|needs) `(\w+)` \|"
+    rows = re.findall(row, PAGE.read_text(), re.MULTILINE)
+    said = {(user, other) for user, _, other in rows}
+    needs = {(user, other) for user, verb, other in rows if verb == "needs"}
+    cure = "NEEDS of scripts/without_plugins.py has the rows `A` needs `B` of developers.md"
+    assert needs == {(user, other) for user in NEEDS for other in NEEDS[user]}, cure
     used = {
         (plugin(importer), plugin(imported))
         for importer in modules()
@@ -91,7 +98,9 @@ def test_plugins_use_one_another_only_where_the_page_says_so():
         if plugin(importer) and plugin(imported)
     }
     used = {(user, other) for user, other in used if user != other}
-    assert used == {(user, other) for user, other in said if user in map(plugin, modules())}
+    there = {(user, other) for user, other in said if user in map(plugin, modules())}
+    differing = [f"`{user}` uses `{other}`" for user, other in sorted(used ^ there)]
+    assert not differing, f"{differing}: add or remove the row in developers.md"
 
 
 def in_circles(needs: dict[str, set[str]]) -> list[str]:
@@ -126,7 +135,9 @@ def test_no_modules_and_no_packages_form_a_circle_and_imports_inside_functions_a
     named = {m.removeprefix("simulator.") for m in importers}
     rooms = {name for name in DEFERRED if "." not in name}
     first = {name: name.split(".")[0] for name in named}
-    assert {room if room in rooms else name for name, room in first.items()} == set(DEFERRED)
+    differing = {room if room in rooms else name for name, room in first.items()} ^ set(DEFERRED)
+    cure = "import at the top of the file; DEFERRED of tests/test_floors.py lists the exceptions"
+    assert not differing, f"{sorted(differing)}: {cure}"
 
 
 def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing():
@@ -135,8 +146,10 @@ def test_a_name_of_a_class_or_of_a_file_in_physics_means_one_thing():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, set()).add(module)
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    twice = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+    assert not twice, f"{twice}: give the new class another name"
     names = [
         path.name for module, path in modules().items() if module.startswith("simulator.physics")
     ]
-    assert {name for name in names if names.count(name) > 1} == {"__init__.py"}
+    again = {name for name in names if names.count(name) > 1} - {"__init__.py"}
+    assert not again, f"{again}: give the new file in physics another name"

@@ -445,7 +445,11 @@ def _select(
         each = fewest
     if each > fewest or each < 1:
         poorest = counts.index(fewest)
-        started = "; JAX was started before with this number" if platform == "cpu" else ""
+        started = (
+            "; JAX was started with these: restart Python or the kernel"
+            if platform == "cpu"
+            else ""
+        )
         part = counted(each, f"{platform.upper()} device")
         needed = f"devices.count: {each * n} needs {part} in each of {n} processes"
         raise UserError(f"{needed}, process {poorest} has {fewest}{started}")

@@ -108,6 +108,16 @@ def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> s
     return f"{needed}, not {value}"
 
 
+def refusal(settings: Settings, name: str, value: object) -> str | None:
+    """The message that refuses another value of a key by its own bounds; None if it fits."""
+    try:
+        type(settings).model_validate({**dict(settings), name: value})
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False)
+        return next((_wrong_type(m, ()) for m in mistakes if m["loc"][:1] == (name,)), None)
+    return None
+
+
 def _limit(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, get_args
 
+import numpy as np
+from jax.core import Tracer
+
 from simulator.config import RunConfig
 from simulator.config.compare import TIME_STEP
+from simulator.config.messages import refusal
 from simulator.errors import UserError, nearest
 from simulator.physics.models.closures import fitted
 from simulator.settings import Settings, walk, with_value
@@ -19,12 +23,12 @@ def with_values(
     equation: Settings | None,
     arrays: Mapping[str, Any],
 ) -> RunConfig:
-    """The configuration with other values of keys. Numbers are not validated; all values may be
-    traced.
+    """The configuration with other values of keys, all of which may be traced.
 
     `equation`: the settings of a user's equation, whose parameters may be left out of the
     configuration; `arrays`: the model's trees of arrays, by key. Raises UserError for a key that
-    does not exist or is no number, or for arrays of other names or shapes."""
+    does not exist or is no number, for arrays of other names or shapes, and for a number that is
+    not traced and out of the key's bounds."""
     known = {f"time.{key}" for key in TIME_STEP} | arrays.keys()
     for block in BLOCKS:
         known |= _numbers(getattr(config, block), block)
@@ -36,10 +40,24 @@ def with_values(
         # ones.
         if key not in known and f"{key.rpartition('.')[0]}.*" not in known:
             raise UserError(f"{key}: {_refusal(key, known)}")
+        check_bounds(config, key, value)
         config = with_value(
             config, key, fitted(value, arrays[key], key) if key in arrays else value
         )
     return config
+
+
+def check_bounds(config: RunConfig, key: str, value: Any) -> None:
+    """Raises UserError for a number that the settings of its key refuse. A traced number passes."""
+    if isinstance(value, Tracer) or np.ndim(value) or not np.isrealobj(value):
+        return
+    block, _, name = key.rpartition(".")
+    first = block.partition(".")[0]
+    settings = {path: item for path, item, _ in walk(getattr(config, first), first)}.get(block)
+    if not (isinstance(settings, Settings) and _is_number(getattr(settings, name, None))):
+        return
+    if message := refusal(settings, name, float(value)):
+        raise UserError(f"{key}: {message}")
 
 
 def _refusal(key: str, known: set[str]) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,13 @@ class DistributedFFT:
         `threads`: of native kernels on each processor's device; by default the devices of a process
         share its cores.
 
-        Raises UserError if the devices cannot share the points and the modes."""
+        Raises UserError for an unknown word, or if the devices cannot share the points and the
+        modes."""
+        choices = {"keep": (keep, Keep), "norm": (norm, Norm), "kernels": (kernels, Kernels)}
+        for name, (word, literal) in choices.items():
+            if word not in (known := get_args(literal)):
+                problem = f"{word!r} is none of {', '.join(known)}"
+                raise UserError(f"DistributedFFT: {name}: {problem}")
         modes = _modes(shape, box, real, keep)
         grid = modes.grid
         candidate, self.mesh = _placed(modes, devices, kernels)

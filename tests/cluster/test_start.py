@@ -180,7 +180,10 @@ def test_a_notebooks_devices_are_taken_as_they_are_and_the_users_flag_counts(ans
     """
     small, one, message = answer(body)
     assert (small, one) == (True, 1)
-    assert "needs 4 CPU devices" in message and "has 2; JAX was started before" in message
+    assert (
+        "needs 4 CPU devices" in message
+        and "has 2; JAX was started with these: restart Python" in message
+    )
     flag = "--xla_force_host_platform_device_count=3"
     body = 'answer(len(start(discover({}), platform="cpu").devices))'
     assert answer(body, XLA_FLAGS=flag) == 3

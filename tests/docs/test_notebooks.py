@@ -48,16 +48,14 @@ class Session:
     before: Mapping[int, str] = field(default_factory=dict)
     """Code that runs before the block of Python with this number: what the page leaves to its
     reader."""
-    wanted: Sequence[Mapping[str, str]] = ()
-    """For each kernel the expressions, by name, whose values at its end `check` gets."""
+    wanted: Mapping[str, str] = field(default_factory=dict)
+    """The expressions, by name, whose values at the end `check` gets."""
     check: Callable[[Values], None] = no_more
     shorter: Mapping[str, str] = field(default_factory=dict)
     """What is appended to the page's commands that begin so, and to its files of this name, to
     shorten their runs."""
     left_out: Sequence[str] = ()
     """The beginnings of the page's commands that need what a test has not, such as Slurm."""
-    restarts: Sequence[int] = ()
-    """The numbers of the blocks before which the page tells its reader to restart the kernel."""
 
 
 RUN = """\
@@ -174,44 +172,43 @@ SESSIONS = {
     "guide/output.md": Session({0: RUN.format("taylor_green", PROBES)}),
     "physics/particles.md": Session({0: RUN.format("particles", PARTICLES)}),
     "reference/series.md": Session({0: RUN.format("taylor_green", SMALL)}),
-    "tutorials/boson_mass.md": Session({}, [{"misfit": "value", "slope": "slope"}], boson),
+    "tutorials/boson_mass.md": Session({}, {"misfit": "value", "slope": "slope"}, boson),
     "tutorials/dataset.md": Session(
         {},
-        [{"shapes": "(last.shape, before.shape, fields.shape, (len(viscosities),))"}],
+        {"shapes": "(last.shape, before.shape, fields.shape, (len(viscosities),))"},
         dataset,
         left_out=("simulator sweep", "simulator dataset study.yaml"),  # study.yaml is the reader's
     ),
-    "tutorials/fft.md": Session({}, [{"divergence": "divergence", "slope": "slope"}], transforms),
+    "tutorials/fft.md": Session({}, {"divergence": "divergence", "slope": "slope"}, transforms),
     "tutorials/gradients.md": Session(
         {
             1: "energies = [jax.jit(energy_after)(1 + h) for h in (1e-4, -1e-4)]\n"
             "difference, of_amplitude = (energies[0] - energies[1]) / 2e-4, gradient"
         },
-        [
-            {"gradient": "of_amplitude", "difference": "difference"},
-            {"energies": "values", "slopes": "slopes['model.viscosity']", "slope": "slope"},
-        ],
+        {
+            "gradient": "of_amplitude",
+            "difference": "difference",
+            "energies": "values",
+            "slopes": "slopes['model.viscosity']",
+            "slope": "slope",
+        },
         gradients,
-        restarts=(4,),
     ),
     "tutorials/library.md": Session(
         {1: "after, end = state.time, float(simulation.state.time)"},
-        [{"time": "after", "end": "end"}, {"energies": "energies"}],
+        {"time": "after", "end": "end", "energies": "energies"},
         library,
-        restarts=(2,),
     ),
     "tutorials/particles.md": Session(
         {},
-        [
-            {
-                "ratio": "ratio",
-                "memory": "memory",
-                "smoother": "smoother",
-                "apart": "(after - before - way) / (2 * np.pi)",
-                "felt": "abs(felt).max()",
-                "followed": "x.shape[1]",
-            }
-        ],
+        {
+            "ratio": "ratio",
+            "memory": "memory",
+            "smoother": "smoother",
+            "apart": "(after - before - way) / (2 * np.pi)",
+            "felt": "abs(felt).max()",
+            "followed": "x.shape[1]",
+        },
         particles,
         {
             "simulator run": "grid.shape=16,16,16 time.stop=0.1 particles.0.count=400"
@@ -220,7 +217,7 @@ SESSIONS = {
     ),
     "tutorials/recover_flow.md": Session(
         {},
-        [{"error": "error"}],
+        {"error": "error"},
         recovered,
         # The expected error, for which the page takes 200 products, is no part of its promise.
         {"recover.yaml": "hessian_products: 4\n"},
@@ -231,24 +228,22 @@ SESSIONS = {
     "tutorials/obstacle.md": Session(
         shorter={"simulator run": "grid.shape=64,32 model.viscosity=0.05 time.stop=0.4"}
     ),
-    "tutorials/soliton.md": Session({}, [{"drift": "drift", "error": "error"}], soliton),
+    "tutorials/soliton.md": Session({}, {"drift": "drift", "error": "error"}, soliton),
     "tutorials/train_closure.md": Session(
         {},
-        [
-            {
-                "losses": "losses",
-                "before": "before",
-                "after": "after",
-                "learned": "arrays['w1']",
-                "taken": "Simulation(load_config('coarse.yaml', ['model.subgrid.arrays=arrays.npz'])"
-                ").model.varied_arrays['model.subgrid.arrays']['w1']",
-            }
-        ],
+        {
+            "losses": "losses",
+            "before": "before",
+            "after": "after",
+            "learned": "arrays['w1']",
+            "taken": "Simulation(load_config('coarse.yaml', ['model.subgrid.arrays=arrays.npz'])"
+            ").model.varied_arrays['model.subgrid.arrays']['w1']",
+        },
         trained,
     ),
     "tutorials/your_equation.md": Session(
         {},
-        [{"rms": "rms"}],
+        {"rms": "rms"},
         your_equation,
         {"simulator run": "grid.shape=32,32 time.stop=0.02"},
     ),
@@ -295,29 +290,22 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("page", slow_but(WITH_PYTHON, WITH_PYTHON.keys() - {*LONG}))
 def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path):
     path, session = WITH_PYTHON[page], SESSIONS.get(page, Session())
-    parts: list[list[str]] = [[]]
+    cells: list[str] = []
     number = 0
     for block in reading_order(path):
         if block.language == "python":
-            if number in session.restarts:
-                parts.append([])
-            parts[-1].append(f"{session.before.get(number, '')}\n{block.text}")
+            cells.append(f"{session.before.get(number, '')}\n{block.text}")
             number += 1
         elif block.language == "console":
             if page.startswith("tutorials/"):
-                parts[-1] += [COMMAND.format(line) for line in shell_lines(block, session)]
+                cells += [COMMAND.format(line) for line in shell_lines(block, session)]
         elif title := re.search(r'title="(.+)"', block.language):
             more = session.shorter.get(title[1], "")
-            parts[-1].append(f"{WRITE} {title[1]}\n{block.text}{more}")
-    assert bool(session.restarts) == ("estart the kernel" in path.read_text())
-    values: dict[str, Any] = {}
-    for kernel, cells in enumerate(parts):
-        wanted = session.wanted[kernel] if kernel < len(session.wanted) else {}
-        asked = ", ".join(f"{key!r}: plain({code})" for key, code in wanted.items())
-        outputs = executed([*cells, f"{PLAIN}\nprint(json.dumps({{{asked}}}))"], desk)
-        printed = [o["text"] for o in outputs[-1] if o.get("name") == "stdout"]
-        values |= json.loads("".join(printed))  # in as many pieces as the kernel has flushed
-    session.check(values)
+            cells.append(f"{WRITE} {title[1]}\n{block.text}{more}")
+    asked = ", ".join(f"{key!r}: plain({code})" for key, code in session.wanted.items())
+    outputs = executed([*cells, f"{PLAIN}\nprint(json.dumps({{{asked}}}))"], desk)
+    printed = [o["text"] for o in outputs[-1] if o.get("name") == "stdout"]
+    session.check(json.loads("".join(printed)))  # in as many pieces as the kernel has flushed
 
 
 def shell_lines(block: Block, session: Session) -> list[str]:

@@ -20,6 +20,8 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import yaml
+
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest has it, for plugin_parts of the table
 from table import (
     ASSIMILATIONS,
     FACTORS,

@@ -417,6 +417,8 @@ def test_slopes_are_finite_and_those_of_differences(name: str, differentiate, tm
             gradient.lower({key: at[key]})
         assert len(str(refusal.value).splitlines()) == 1
     at = {key: number for key, number in at.items() if key not in refused}
+    zeros = [key for key, number in at.items() if number == 0]
+    assert not zeros, f"CASES[{name!r}]: {zeros}: no number may be 0, for steps are relative to it"
     _, slopes = gradient(at)
 
     def central(key: str, h: float) -> float:

@@ -3,6 +3,7 @@ precisions, meshes with Auto and Explicit axes; its derivatives, its batches, an
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -223,6 +224,10 @@ def test_what_cannot_be_transformed_is_refused():
         UserError, match=r"^DistributedFFT: shape and box have three entries; \(1, nx"
     ):
         DistributedFFT((8, 8))
+    wrong: dict[str, Any] = {"norm": "forwrd", "keep": "half"}
+    for name, word in wrong.items():
+        with pytest.raises(UserError, match=f"^DistributedFFT: {name}: '{word}' is none of [a-z]+"):
+            DistributedFFT((8, 8, 8), **{name: word})
 
 
 PROGRAM = """

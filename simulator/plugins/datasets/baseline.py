@@ -31,7 +31,6 @@ from simulator.physics.stepping import INTEGRATORS
 from simulator.plugins.datasets.certificate import least_resolved
 from simulator.plugins.datasets.frames import check_alike, frame_times
 from simulator.plugins.datasets.other_grid import Frames, Solver, Starts, distance, grid_in_words
-from simulator.plugins.datasets.settings import certificate_file
 from simulator.study.batch import groups
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, statuses_of
@@ -248,8 +247,7 @@ def comparison(point: Point, trials: Sequence[Trial]) -> str:
 def floor_of(sweep: Sweep) -> float | None:
     """The distance of the data set itself to the next finer grid, below which errors mean nothing;
     None if it is not known."""
-    entries = read_json(certificate_file(sweep)).get("runs", {})
-    return least_resolved(entries.values()).get("distance_to_finer")
+    return least_resolved(sweep).get("distance_to_finer")
 
 
 def write_table(sweep: Sweep, trials: Sequence[Trial], points: Sequence[Point]) -> Path:

@@ -8,7 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from simulator.plugins.datasets.baseline import Point, Trial
-from simulator.plugins.pictures.style import COLOURS, WIDTH, draw
+from simulator.plugins.pictures.lines import legend_beside, logarithmic, panels
+from simulator.plugins.pictures.style import COLOURS, draw
 
 _MARKS = "osD^vP"
 
@@ -25,8 +26,7 @@ def error_against_cost(
 ) -> Figure:
     """A mark for each trial, filled and joined for the best of each grid; a star for each learned
     solver; a line at `floor`, the distance of the data set to the next finer grid."""
-    figure = Figure(figsize=(WIDTH, 0.68 * WIDTH), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = panels("time of a trajectory (s)", "error (VRMSE)", right=0.68)
     grids = list(dict.fromkeys(trial.grid for trial in trials))
     for i, grid in enumerate(grids):
         style: dict[str, Any] = {
@@ -45,7 +45,7 @@ def error_against_cost(
             **style,
         )
         for t in (t for t in there if t.best):
-            label = f"{grid}: {t.integrator}, CFL {t.cfl:.3g}"
+            label = f"{grid}:\n{t.integrator}, CFL {t.cfl:.3g}"
             axes.plot([t.seconds], [t.error], linestyle="", markersize=8, label=label, **style)
     best = sorted((t for t in trials if t.best), key=lambda t: t.seconds)
     axes.plot([t.seconds for t in best], [t.error for t in best], "-", color="0.5", zorder=0)
@@ -55,10 +55,7 @@ def error_against_cost(
             [point.seconds], [point.error], "*", markersize=13, color=colour, label=point.name
         )
     if floor is not None:
-        axes.axhline(floor, color="0.4", linestyle=":", label="the data set against twice its grid")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("time of a trajectory (s)")
-    axes.set_ylabel("error (VRMSE)")
-    axes.legend()
+        axes.axhline(floor, color="0.4", linestyle=":", label="data set against\ntwice its grid")
+    logarithmic(axes, "xy")
+    legend_beside(axes)
     return figure

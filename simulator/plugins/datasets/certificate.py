@@ -1,7 +1,7 @@
 """Whether the trajectories of a data set are resolved."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.series_file import read_columns
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json
-from simulator.physics.resolution_columns import measured_resolutions
+from simulator.physics.resolution_columns import LIMITS, UNDER_RESOLVED, measured_resolutions
 from simulator.plugins.datasets.other_grid import Solver, Starts, distance, finer, grid_in_words
 from simulator.plugins.datasets.settings import certificate_file, dataset_of
 from simulator.study.batch import groups
@@ -27,6 +27,9 @@ MEASURED = tuple(_REDUCED)
 """The numbers that follow from the diagnostics of a run: the smallest k_max times the dissipation
 scale of flow, magnetic field or a scalar, the largest share of squared gradients (or of the energy)
 at the grid's edge, and the largest residual of the energy budget relative to the dissipation."""
+
+THRESHOLDS = f"k_max_eta {LIMITS}; or edge_share at most {UNDER_RESOLVED:g}"
+"""The numbers of a resolved run."""
 
 
 def resolution_of(run: SweepRun) -> dict[str, float]:
@@ -71,7 +74,7 @@ def certified(sweep: Sweep, times: np.ndarray, say: Say = print) -> dict[str, fl
         if "distance_to_finer" not in entries[run.hash]:
             entries[run.hash] |= _plain({"distance_to_finer": refined(run, times, say)})
             replace_json(path, {"runs": entries})
-    return least_resolved(entries.values())
+    return least_resolved(sweep)
 
 
 def refined(run: SweepRun, times: np.ndarray, say: Say) -> float:
@@ -99,9 +102,9 @@ def refined(run: SweepRun, times: np.ndarray, say: Say) -> float:
     return error
 
 
-def least_resolved(certificates: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The smallest k_max eta of all trajectories, and the largest of the other numbers."""
-    entries = list(certificates)
+def least_resolved(sweep: Sweep) -> dict[str, float]:
+    """The smallest k_max eta of all certified runs, and the largest of the other numbers."""
+    entries = read_json(certificate_file(sweep)).get("runs", {}).values()
     numbers: dict[str, float] = {}
     for name in (*MEASURED, "distance_to_finer"):
         values = [e[name] for e in entries if e.get(name) is not None]

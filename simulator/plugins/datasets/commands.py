@@ -25,6 +25,7 @@ def dataset_command(args: argparse.Namespace) -> int:
     continues both.
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
+    from simulator.plugins.datasets.certificate import THRESHOLDS, least_resolved
     from simulator.plugins.datasets.dataset import DatasetWriter, check_dataset
     from simulator.study.execution import run_sweep
     from simulator.study.runner import usual_jobs
@@ -52,6 +53,9 @@ def dataset_command(args: argparse.Namespace) -> int:
             print(f"the data set is complete when all runs are done; {len(unfinished)} are not")
             return code or 3
         folder = short(writer.finish(print))
+    if worst := least_resolved(sweep):
+        numbers = ", ".join(f"{name} {number:.3g}" for name, number in worst.items())
+        print(f"worst of all runs: {numbers}\nresolved: {THRESHOLDS}")
     print(
         f'data set: {folder}\nthe_well.data.WellDataset(path="{folder}", well_split_name="train") reads it'
     )

@@ -1,7 +1,7 @@
 """Batches of trajectories straight from running ensembles, without the disk."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
@@ -53,7 +53,16 @@ class StreamedRuns:
     runs: tuple[SweepRun, ...]
 
     def __getitem__(self, field: str) -> jax.Array:
+        check_known([field], self.fields)
         return self.fields[field]
+
+
+def check_known(fields: Iterable[str], known: Collection[str]) -> None:
+    """Raises UserError for a field that is not `known`."""
+    for name in fields:
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise UserError(f"stream: unknown field {name!r}{meant} there are {', '.join(known)}")
 
 
 def stream(
@@ -186,12 +195,7 @@ class StreamedGroup:
         self.fields = tuple(
             fields or config.output.snapshots.fields or outputs.stored_fields(self.simulation.model)
         )
-        known = self.simulation.field_names
-        if unknown := [name for name in self.fields if name not in known]:
-            meant = did_you_mean(unknown[0], known)
-            raise UserError(
-                f"stream: unknown field {unknown[0]!r}{meant} there are {', '.join(known)}"
-            )
+        check_known(self.fields, self.simulation.field_names)
 
     def trajectories(self, runs: Sequence[SweepRun], frames: int) -> dict[str, jax.Array]:
         """Every frame of the runs by field, (run, time, component, x, y, z). No frame waits for the

@@ -32,14 +32,14 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.core import Tracer
 
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean, prefixed
 from simulator.physics.models import Equation, State
 from simulator.plugins.gradients.variables import PARTICLES, START
 from simulator.simulation import initial_state
 from simulator.simulation.compiling import SMALL, bytes_of
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.steps import step_of
-from simulator.simulation.varied import BLOCKS
+from simulator.simulation.varied import BLOCKS, check_bounds
 from simulator.spectral.arrays import Number
 from simulator.spectral.transform import Tree
 
@@ -335,14 +335,14 @@ class Gradient:
             if simulation.populations:
                 of_particles().check_variable(simulation, key, value)
             elif key == FIELDS:
-                if unknown := value.keys() - simulation.model.fields.keys():
-                    known = ", ".join(simulation.model.fields)
-                    raise UserError(
-                        f"variables: {unknown.pop()!r} is not a field of the model, which has {known}"
-                    )
-            elif key.partition(".")[0] not in BLOCKS:
+                _check_fields(value, simulation.template.fields)
+            elif (first := key.partition(".")[0]) not in BLOCKS:
+                meant = did_you_mean(first, (FIELDS, *BLOCKS))
                 problem = "fields, and numbers of model, forcing and initial, can vary, and model.subgrid.arrays"
-                raise UserError(f"variables: {key!r}; {problem}")
+                raise UserError(f"variables: {key!r}{meant} {problem}")
+            if key not in trees:
+                with prefixed("variables", ": "):
+                    check_bounds(simulation.config, key, value)
         if any(key.startswith("initial.") for key in variables) and (
             others := variables.keys() & trees
         ):
@@ -355,6 +355,17 @@ class Gradient:
             jax.tree.map, lambda a: a if jnp.iscomplexobj(a) else jnp.asarray(a, kind)
         )
         return {k: v if k in trees else in_type(v) for k, v in variables.items()}
+
+
+def _check_fields(fields: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Raises UserError for a name or a shape that the initial fields do not have."""
+    for name, field in fields.items():
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise UserError(f"variables: fields: unknown {name!r}{meant} known: {', '.join(known)}")
+        if (shape := jnp.shape(field)) != known[name].shape:
+            needed = f"the spectral field has the shape {known[name].shape}"
+            raise UserError(f"variables: fields: {name}: {needed}, not {shape}")
 
 
 differentiate = Gradient  # `differentiate(simulation, loss, steps=..., dt=...)`: see `Gradient`.

@@ -10,7 +10,7 @@ from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 
 MEASURES = "simulator analyze RUN --what slices output.slices.fields=[NAME] measures others"
-"""The command that cuts planes of a field that none shows."""
+"""The command that cuts planes of further fields."""
 Format = Literal["png", "pdf", "svg"]
 
 

@@ -82,7 +82,7 @@ def test_a_data_set_has_a_certificate_of_each_run(computed: Sweep, capsys):
 
 
 @pytest.mark.long
-def test_the_baseline_of_a_data_set(computed: Sweep, capsys):
+def test_the_baseline_of_a_data_set(computed: Sweep, capsys, recwarn):
     """The step of a coarse grid is so small that its error is that of the grid, whatever the
     integrator; the data set's own grid has no error but that of the step, which is smaller than the
     distance to the finer grid; the command continues from its trials, and adds points."""
@@ -112,6 +112,7 @@ def test_the_baseline_of_a_data_set(computed: Sweep, capsys):
         assert "no picture: it needs the plugin pictures" in out
     else:
         assert (folder / "baseline.png").read_bytes()[:4] == b"\x89PNG"
+        assert not [w for w in recwarn if "layout" in str(w.message)]
 
 
 REFUSED = {

@@ -212,7 +212,12 @@ def test_a_damaged_summary_is_made_again(computed: Sweep, name: str, capsys):
         if damaged is not None:
             path.write_bytes(damaged)
         assert main(["dataset", str(computed.file)]) == 0
-        assert f"{name}: damaged or missing; made again" in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert f"{name}: damaged or missing; made again" in printed
+        assert (
+            f"worst of all runs: k_max_eta {computed.certificates['k_max_eta'].min():.3g}, "
+            in printed
+        )
         assert path.read_bytes() == good
 
 

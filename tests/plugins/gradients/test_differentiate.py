@@ -308,7 +308,9 @@ def test_what_is_kept_changes_nothing(flow):
     ("variables", "message"),
     [
         ({"time.dt": 1.0}, "fields, and numbers of model, forcing and initial, can vary"),
-        ({"fields": {"b": 0}}, "'b' is not a field of the model, which has velocity"),
+        ({"fields": {"b": 0}}, "fields: unknown 'b'; known: velocity"),
+        ({"fields": {"velocity": np.zeros(3)}}, r"fields: velocity: .* not \(3,\)"),
+        ({"model.viscosity": -1.0}, "variables: model.viscosity: must be at least 0, not -1.0"),
         ({"fields": {}, "initial.energy": 1.0}, "exclude each other"),
         (
             {"model.viscocity": 1.0},

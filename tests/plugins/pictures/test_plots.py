@@ -316,7 +316,9 @@ def test_the_command_prints_the_files_and_what_is_missing(folder, capsys):
 def test_each_kind_of_series_of_ours_has_a_function_that_draws_it():
     """Otherwise its computation, and with it JAX, would be imported to draw it. Functions of a user
     write series under names of their own."""
-    assert set(PICTURES) >= set(KINDS) - {"python"}
+    missing = set(KINDS) - {"python"} - set(PICTURES)
+    cure = "add a function to PICTURES of simulator/plugins/pictures/series_pictures.py"
+    assert not missing, f"{missing}: {cure}, or in a plugin to its entry points simulator.pictures"
 
 
 def test_drawing_needs_neither_jax_nor_a_display(folder):
