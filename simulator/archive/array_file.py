@@ -27,8 +27,11 @@ class ArrayFile:
         self.path = Path(path)
         self.dataset = dataset
         if (self.path.suffix == ".npy") != (dataset is None):
-            kinds = "a .npy file has no data sets, and of an HDF5 file `dataset` names one"
-            raise UserError(f"{path}: {kinds}")
+            if dataset is not None:
+                raise UserError(f"{path}: a .npy file has no data sets; leave {dataset!r} out")
+            raise UserError(
+                f"{path}: is no .npy file; name the data set of an HDF5 file, as in {path}:/density"
+            )
         with _opened(self.path, self.dataset) as array:
             self.shape: tuple[int, ...] = tuple(array.shape)
             self.dtype = np.dtype(array.dtype)

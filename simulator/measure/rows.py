@@ -99,7 +99,7 @@ def in_shells(
 
     variables = {name: ("k",) for name in names}
     attributes = {"shell_width": layout.shell_width}
-    attributes["largest_wavenumber"] = layout.grid.largest_wavenumber
+    attributes["largest_wavenumber"] = layout.largest_wavenumber
     return Measured({"k": layout.shell_wavenumbers()}, variables, compute, attributes, beside)
 
 

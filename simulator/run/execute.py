@@ -36,7 +36,7 @@ from simulator.run.signals import End, Flag, SignalFlags, Watch, job_deadline, l
 from simulator.run.state_file import StateFile
 from simulator.simulation.advance import NO_STEPS
 from simulator.simulation.compiling import Compilable, Compiling
-from simulator.simulation.initial_state import outlook_of_terms
+from simulator.simulation.initial_state import outlook_of_start, outlook_of_terms
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
@@ -268,6 +268,10 @@ class _Run:
     def _check_start(self) -> None:
         with self.spent.on("initial condition"), self._watchdog():
             self.simulation.check_start()
+        if self.cluster.is_first:
+            simulation = self.simulation
+            lines = outlook_of_start(self.config, simulation.model, simulation.inputs)
+            self.log.say("\n".join(line for line in lines if line.startswith("warning")))
 
     def _watchdog(self) -> Watchdog:
         return Watchdog(self.config.run.watchdog, self.name)

@@ -25,6 +25,7 @@ from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal, remove_temporaries, replace_file
 from simulator.measure import requested
+from simulator.physics.models.outputs import conserved
 from simulator.run.events import Moment, Schedule, events
 from simulator.run.folder import Choices, RunFolder, check_restored, stored_config
 from simulator.run.log import RunLog
@@ -127,6 +128,7 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
         mesh=mesh,
         environment_set=cluster.environment,
     )
+    content["conserved"] = conserved(simulation.model)
     provenance.record_start(simulation.config.output.directory, content, journal)
 
 

@@ -52,9 +52,13 @@ def initial_fields(
 
 def outlook(config: RunConfig, model: Equation, inputs: Inputs) -> list[str]:
     """Lines about the resolution that the run needs, from formulas alone."""
+    return [*outlook_of_start(config, model, inputs), *outlook_of_terms(model)]
+
+
+def outlook_of_start(config: RunConfig, model: Equation, inputs: Inputs) -> list[str]:
+    """Lines about the resolution that the initial condition needs."""
     initial = INITIALS[config.initial.kind](config.initial)
-    lines = initial.outlook(model, config.time.stop, cast(Any, inputs))
-    return [*_marked(lines), *outlook_of_terms(model)]
+    return _marked(initial.outlook(model, config.time.stop, cast(Any, inputs)))
 
 
 def outlook_of_terms(model: Equation) -> list[str]:

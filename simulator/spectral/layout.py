@@ -385,6 +385,12 @@ class Layout(Arrangement):
         axes = zip(AXES, self.grid.shape, strict=True)
         return reduce(or_, (2 * abs(self.integers(axis)) == n for axis, n in axes))
 
+    @property
+    def largest_wavenumber(self) -> float:
+        """The radius of the largest sphere of modes of the state."""
+        axes = zip(AXES, self.grid.shape, strict=True)
+        return min((self.reach(axis) for axis, n in axes if n > 1), default=0.0)
+
     # ---- shells
     # ------------------------------------------------------------------------------------------
 

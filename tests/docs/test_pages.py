@@ -39,11 +39,26 @@ def test_every_page_is_in_the_navigation_with_a_title():
     assert [name for name in page_names() if not page_title(page_text(name, parser()))] == []
 
 
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as sites of pages make them."""
+    name = page.relative_to(FOLDER).with_suffix("").as_posix() if page != ROOT / "README.md" else ""
+    text = page_text(name, parser()) if name in GENERATED else page.read_text()
+    headings = re.findall(r"^#+ (.*)$", without_blocks(text), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_links_lead_somewhere(path: Path):
-    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        file = (path.parent / target).resolve()
+    for target, anchor in re.findall(
+        r"\]\(([^)#\s]*)(?:#([^)\s]*))?", without_blocks(path.read_text())
+    ):
+        file = (path.parent / target).resolve() if target else path
+        assert not anchor or anchor in anchors(file), f"{path.name}: {target}#{anchor}"
         made = [(FOLDER / f"{name}.md").resolve() for name in GENERATED]
         pictures = (FOLDER / "gallery").resolve()
         if file.parent == pictures:  # on the site they lie beside the pages

@@ -73,7 +73,7 @@ def test_a_start_from_files_is_that_from_their_values(name: str, tmp_path, monke
     [
         ("fields.velocity=flat.npy", r"flat.npy: its shape is \(3, 12, 10\); \(3, 12, 10, 9\) is"),
         ("fields.velocity=complex.npy", "complex.npy: holds complex values; real ones are needed"),
-        ("fields.velocity=b.h5", "of an HDF5 file `dataset` names one"),
+        ("fields.velocity=b.h5", "name the data set of an HDF5 file, as in"),
         ("fields.velocity=b.h5:/u", "b.h5: has no data set 'u'; it has flow/v"),
         ("fields.velocity=none.npy", "none.npy does not exist"),
         ("fields.dye=a.npy", "gives dye, which this model does not have; its fields are velocity"),

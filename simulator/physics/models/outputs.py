@@ -184,6 +184,11 @@ def budget_row(
     return BudgetRow(diagnostics(model, fields, time), change, balance)
 
 
+def conserved(model: Equation) -> list[str]:
+    """The columns that keep their value at the start to round-off."""
+    return [name for part in model.has for name in part.conserved(model)]
+
+
 def warnings(model: Equation, row: Mapping[str, float]) -> dict[str, str]:
     """Lines about a run that does not match its model, by their subject, from a row of
     diagnostics."""

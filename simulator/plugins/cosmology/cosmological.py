@@ -12,16 +12,17 @@ from pydantic import Field
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles
 from simulator.physics.models import Equation
+from simulator.physics.models.expansion import UNITS
 from simulator.physics.particles import ParticleSet
 from simulator.plugins.cosmology.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.plugins.cosmology.soliton import wave_model
 from simulator.plugins.gravity.cosmology import Background, mean_density
 from simulator.plugins.gravity.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.plugins.gravity.particle_component import ParticleComponent
-from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson, hbar_over_mass
 from simulator.settings import Flag, Integer, Positive, Seed
 from simulator.spectral import Layout, Transform
-from simulator.spectral.arrays import OfModes, SpectralScalar, holds, quotient, root
+from simulator.spectral.arrays import Number, OfModes, SpectralScalar, holds, quotient, root
 from simulator.spectral.operators import gradient, solve_poisson, translate
 from simulator.spectral.random import gaussian
 
@@ -59,6 +60,7 @@ class Cosmological(Initial):
         wave = wave_model(model, "cosmological")
         background = self._background(wave)
         power = self._power(wave, wave.real.layout, files)
+        self._check_boson(wave)
         c = background.settings
         now = background.grown(c.start)
         unit = background.growth(1.0)
@@ -92,7 +94,8 @@ class Cosmological(Initial):
 
     def outlook(self, model: Equation, stop: float, files: StartFiles) -> dict[str, bool]:
         """Waves: 3 sigma of a component of the velocity of linear growth at `stop`, sigma^2 = (dD/d
-        tau)^2 / (6 pi^2) int P dk over the modes of the grid."""
+        tau)^2 / (6 pi^2) int P dk over the modes of the grid; and whether a spectrum of cold matter
+        has the cutoff of waves."""
         if not isinstance(model, SchrodingerPoisson):
             return {}
         background = self._background(model)
@@ -101,7 +104,17 @@ class Cosmological(Initial):
         power = np.asarray(linear_power(self.settings, model, files)(k))
         speed = background.grown(background.scale_factor_at(stop)).speed / background.growth(1.0)
         sigma = speed * math.sqrt(np.trapezoid(power * k, np.log(k)) / (6 * math.pi**2))
-        return model.outlook(3 * sigma, "3 sigma of linear theory's velocity at the end")
+        lines = model.outlook(3 * sigma, "3 sigma of linear theory's velocity at the end")
+        s = self.settings
+        if (s.transfer or s.library) and s.boson_mass is s.cutoff is None:
+            cold = (
+                f"{s.way}: {getattr(s, s.way)} starts the waves as cold matter, without the cutoff"
+            )
+            mass = self._boson_mass(model)
+            lines[f"{cold} of their mass; boson_mass: {mass:.3g} beside it gives the cutoff"] = (
+                False
+            )
+        return lines
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
@@ -143,6 +156,22 @@ class Cosmological(Initial):
                 "kind: cosmological needs gravity; model.gravitational_constant must not be 0"
             )
         return matter.background
+
+    def _boson_mass(self, wave: SchrodingerPoisson) -> Number | float:
+        """m c^2 of the waves in 1e-22 eV."""
+        units = wave.settings.units
+        return (
+            hbar_over_mass(1.0, units, self.settings.h if UNITS[units].per_h else None) / wave.hbar
+        )
+
+    def _check_boson(self, wave: SchrodingerPoisson) -> None:
+        """Refuses a cutoff that belongs to waves of another mass."""
+        if (mass := self.settings.boson_mass) is None:
+            return
+        # hbar_over_m may be typed to a few digits.
+        if not holds(abs(mass / self._boson_mass(wave) - 1) < 1e-2):
+            means = f"contradicts the model's waves, of {float(self._boson_mass(wave)):.4g}"
+            raise UserError(f"boson_mass: {mass:g} {means}; make them equal")
 
     def _mean_density(self, background: Background, gravity: float) -> float:
         return self.settings.share * mean_density(background.settings, gravity)

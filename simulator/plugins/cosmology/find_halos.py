@@ -196,5 +196,5 @@ def _cores(name: str, part: SchrodingerPoisson, snapshot: Snapshot, prefix: str)
         columns["expected_core_mass"] = finder.expected_core_mass(
             columns["mass"], a, matter, mean, unit
         )
-    about |= {"overdensity": over}
+    about |= {"overdensity": over, "peak_overdensity": float(density.max()) / mean}
     return HaloCatalogue(name, snapshot.step, columns, about, {}, _printed(part))

@@ -91,6 +91,10 @@ class HaloCatalogue:
         z = round(self.attributes["current_redshift"], 4) + 0
         count = len(self.columns["id"])
         when = f"z = {z:g}" if self.attributes["cosmological_simulation"] else f"t = {self.time:g}"
+        if self.of_waves and not count:
+            peak, least = (self.attributes[n] for n in ("peak_overdensity", "overdensity"))
+            why = f"the densest point has {peak:.3g} times the mean density"
+            return f"{when}: 0 cores: {why}, a halo {least:.3g} times"
         share = np.nansum(self.columns["mass"]) / self.attributes["total_mass"]
         return f"{when}: {count} {'cores' if self.of_waves else 'halos'}, {100 * share:.3g} % of the mass"
 

@@ -65,7 +65,8 @@ def lightcone_pictures(series: SeriesReader, labels: Labels, _: object) -> Pictu
 
 def draw_soliton(axes: Axes, series: SeriesReader, last: DrawnCurve, labels: Labels) -> None:
     """Draw the isolated ground state of waves with the last peak density beside the profiles, if
-    the last curve is like it."""
+    the last curve is like it and the grid resolves its core."""
+    from simulator.plugins.cosmology.halos import CELLS
     from simulator.plugins.cosmology.soliton import radial_ground_state
 
     constants = _attraction(labels.model)
@@ -77,6 +78,10 @@ def draw_soliton(axes: Axes, series: SeriesReader, last: DrawnCurve, labels: Lab
     state = radial_ground_state()
     core = length * state.core
     if not 0.3 < np.interp(core, last.x, last.y) / peak < 0.7:
+        return
+    if core < CELLS * series.attributes.get("spacing", 0.0):
+        axes.plot([], [], " ", label=f"soliton core\nbelow {CELLS} cells")
+        legend_beside(axes)
         return
     # Not below the innermost bin, where the grid resolves nothing.
     r = np.geomspace(last.x[last.x > 0].min(), axes.get_xlim()[1], 200)

@@ -43,6 +43,13 @@ class CompositeStart(Initial):
         for name, start in self.settings.components.items():
             part = INITIALS[start.kind](start).outlook(model.parts[name].alone, stop, files)
             lines |= {f"{name}: {line}": resolved for line, resolved in part.items()}
+        shares = [getattr(s, "share", None) for s in self.settings.components.values()]
+        whole = sum(share or 0.0 for share in shares)
+        if whole > 1 + 1e-6 or (None not in shares and whole < 1 - 1e-6):
+            means = (
+                f"share: those of the components add up to {whole:.6g} of the background's matter"
+            )
+            lines[f"{means}; they need to add up to 1"] = False
         return lines
 
     def build(self, model: Equation, files: StartFiles) -> dict[str, Any]:

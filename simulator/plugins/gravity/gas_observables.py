@@ -111,6 +111,9 @@ class GasBudget(Budget["SelfGravitatingGas"]):
         maxima = {"speed": jnp.sqrt(speed2), **model.step_limit.maxima(model, values)}
         return Local({"velocity": v}, maxima, means)
 
+    def conserved(self, model: SelfGravitatingGas) -> Sequence[str]:
+        return ("mass",)
+
     def columns(self, model: SelfGravitatingGas, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         grid = model.transform.grid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from simulator.physics.models import fields as specs
+from simulator.physics.models import outputs
 from simulator.physics.models.fields import DerivedField, MatterFields
 from simulator.physics.models.observables.observable import Columns, Observable, Row
 from simulator.physics.models.split_equation import SplitEquation
@@ -39,6 +40,14 @@ class AllMatter(Observable["Composite"]):
             if (reason := part.trouble(model.of(name, fields))) is not None:
                 return f"{name}: {reason[0]}", reason[1]
         return None
+
+    def conserved(self, model: Composite) -> Sequence[str]:
+        kept = [
+            f"{name}_mass"
+            for name, part in model.parts.items()
+            if part.population is not None or "mass" in outputs.conserved(part.alone)
+        ]
+        return (["mass"] if len(kept) == len(model.parts) else []) + kept
 
     def columns(self, model: Composite, fields: MatterFields, row: Row) -> Columns:
         """Columns of all matter, then of each component with its name. Energies are box means;
@@ -143,7 +152,7 @@ class ExpandingMatter(Observable[SplitEquation]):
         wanted = mean_density(background.settings, float(background.gravity))
         ratio = row["mass"] / model.transform.grid.volume / wanted
         if abs(ratio - 1) > 1e-3:
-            means = f"the mean density is {ratio:.3g} of the background's matter, {wanted:.6g}"
+            means = f"the mean density is {ratio:.3g} times that of the background's matter, {wanted:.6g}"
             lines["mean"] = f"{means}; structure then does not grow as in this background"
         # Small waves oscillate, with more kinetic energy than growing structure has.
         kinetic = sum(row[f"{name}_kinetic_energy"] for name in model.populations)

@@ -42,6 +42,9 @@ class WaveColumns(Observable["SchrodingerPoisson"]):
     flux of momentum through the faces of the box centred on c. It is computed as 1 + <(x - c) .
     dm/dt> / (...), and is 1 in every equilibrium; in two dimensions it is left out."""
 
+    def conserved(self, model: SchrodingerPoisson) -> Sequence[str]:
+        return ("mass",) if model.absorption is None else ()
+
     def columns(self, model: SchrodingerPoisson, fields: Fields, row: Row) -> Columns:
         layout = model.transform.layout
         psi = fields["psi"]

@@ -76,6 +76,7 @@ def checks(run: Run, state: RunState | None) -> list[HealthCheck]:
         results += [HealthCheck(*fields) for fields in health(run)]
     if len(columns.get("time", ())):
         results += [*_resolution(columns), *_balances(columns, precision)]
+        results += _conservation(columns, run.provenance.get("conserved", ()), precision)
         failed = state is not None and state.state == "failed"
         results += _step(columns, log, failed)
         results += [] if failed else _stationarity(columns)
@@ -198,16 +199,6 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
         verdict = "good" if most <= LARGE_RESIDUAL else "warn" if most <= 1 else "bad"
         yield HealthCheck("energy budget", verdict, f"maximum {most:.2g}", meaning)
     loss = _LOSS.get(precision, _LOSS["single"])
-    for name in (name for name in columns if name == "mass" or name.endswith("_mass")):
-        values = _finite(columns, name)
-        if not len(values) or values[0] == 0:
-            continue
-        change = float(abs(values / values[0] - 1).max())
-        what = f"conservation ({name.replace('_', ' ')})"
-        verdict = "good" if change <= loss else "bad"
-        yield HealthCheck(
-            what, verdict, f"{change:.2g}", "largest relative change since the first row"
-        )
     if {"max_divergence", "enstrophy"} <= columns.keys():
         most, gradient = columns["max_divergence"].max(), np.sqrt(2 * columns["enstrophy"].max())
         if gradient != 0:
@@ -232,6 +223,20 @@ def _step(
             verdict = "bad" if failed or most > FAR_ABOVE * float(limit) else "warn"
             meaning = f"the limit of the integrator is {limit}; use a smaller time.dt, or time.cfl"
     yield HealthCheck("CFL number", verdict, f"maximum {most:.3g}", meaning)
+
+
+def _conservation(
+    columns: Mapping[str, np.ndarray], names: Iterable[str], precision: str
+) -> Iterator[HealthCheck]:
+    """The columns that the model declares as conserved."""
+    loss = _LOSS.get(precision, _LOSS["single"])
+    for name in names:
+        values = _finite(columns, name)
+        if len(values) and values[0] != 0:
+            change = float(abs(values / values[0] - 1).max())
+            what = f"conservation ({name.replace('_', ' ')})"
+            meaning = "largest relative change since the first row"
+            yield HealthCheck(what, "good" if change <= loss else "bad", f"{change:.2g}", meaning)
 
 
 def _finite(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:

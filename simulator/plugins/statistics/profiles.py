@@ -89,7 +89,8 @@ class Profiles(Kind):
             "enclosed_mass": ("r_outer",)
         }
         variables |= dict.fromkeys(scalars, ())
-        return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
+        attributes = {"spacing": max(grid.seen(grid.spacing))}
+        return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute, attributes)
 
 
 def _distance(physical: PhysicalLayout, place: jax.Array) -> jax.Array:

@@ -301,7 +301,7 @@ REFUSED = [
      "terms.0.target.velocity: FOLDER/velocity.npy: its shape is (2, 16, 16); (2, 32, 32) is needed"),
     (CASE, TERM + "{array: FOLDER/nan.npy}}}]", [],
      "terms.0.target.velocity: its file has values that are not finite"),
-    (CASE, TERM + "{array: FOLDER/data.h5}}}]", [], "of an HDF5 file `dataset` names one"),
+    (CASE, TERM + "{array: FOLDER/data.h5}}}]", [], "data.h5:/density"),
     (CASE, TERM + "{array: FOLDER/data.h5, dataset: masks}}}]", [], "has no data set 'masks', did you mean mask?"),
     (CASE, TERM + "{array: FOLDER/none.npy}}}]", [], "none.npy"),
     (CASE, STILL + "FOLDER/large.npy}}]", [],

@@ -266,7 +266,7 @@ def test_matter_that_is_not_that_of_the_background_is_noticed(written, tmp_path)
     path = altered(written, tmp_path / "peculiar.hdf5")
     with h5py.File(path, "a") as file:
         file["PartType1/Velocities"][...] *= 0.1**0.5
-    other = "the mean density is 0.12 of the background's matter, 8.3"
+    other = "the mean density is 0.12 times that of the background's matter, 8.3"
     slow = "velocities are 0.34"
     for start, first in (
         (SPRAY, []),

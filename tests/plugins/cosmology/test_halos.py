@@ -135,6 +135,21 @@ def test_below_two_cells_there_is_no_number(size, overdensity):
     assert float(shown["peak density"]) > 1
 
 
+@pytest.mark.slow
+def test_waves_without_cores_say_how_far_they_are_from_one(tmp_path, capsys):
+    """The first density is 1 + 0.3 cos x."""
+    case = write_case(
+        tmp_path,
+        "model: {kind: schrodinger_poisson}\ngrid: {shape: [8, 8, 8]}\n"
+        "initial: {kind: jeans_wave, amplitude: 0.3}\ntime: {stop: 1e-6, max_dt: 1}\n",
+    )
+    ended = call("run", case, "--output", tmp_path / "run", "output.snapshots.fields=[psi]")
+    assert ended.returncode == 0, ended.stderr
+    assert main(["halos", str(tmp_path / "run")]) == 0
+    line = "t = 1e-06: 0 cores: the densest point has 1.3 times the mean density, a halo 200 times"
+    assert line in capsys.readouterr().out
+
+
 def test_printed_columns_have_the_units_of_the_run():
     units = {"code_length": "kpc", "code_mass/code_length**3": "Msun/kpc^3"}
     columns = {"id": np.array([0]), "peak_density": np.ones(1), "core_radius": np.ones(1)}

@@ -4,9 +4,14 @@ import pytest
 from gravity_cases import GAS, MATTER, WAVE, simulation
 
 from simulator.errors import UserError
+from simulator.simulation.initial_state import outlook
 
 EXPANDING = (
     "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
+)
+BOSON = (
+    "model={kind: schrodinger_poisson, units: kpc_km_s_msun, boson_mass: 1, "
+    "cosmology: {start: 0.01, hubble: 0.068, matter: 0.3}}"
 )
 HALF = "initial.components.dark={kind: cosmological, amplitude: 1, "
 SOLITON = "initial={kind: soliton, "
@@ -58,6 +63,11 @@ SOLITON = "initial={kind: soliton, "
             [EXPANDING, "initial={kind: cosmological, transfer: eisenstein_hu}"],
             "transfer: eisenstein_hu nee",
         ),
+        (
+            WAVE,
+            [BOSON, "initial={kind: cosmological, transfer: eisenstein_hu, boson_mass: 2}"],
+            "initial: boson_mass: 2 contradicts the model's waves, of 1; make them equal",
+        ),
         (GAS, "initial={kind: soliton, core_radius: 1}", "needs model.kind: schrodinger_poisson"),
         (
             GAS,
@@ -79,6 +89,21 @@ def test_a_refusal_is_one_line(text, overrides, message):
     with pytest.raises(UserError) as refused:
         _ = simulation(text, *overrides).state
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_start_says_what_it_lacks():
+    """The cutoff of the waves' mass, and a part of the matter."""
+    run = simulation(WAVE, BOSON, "initial={kind: cosmological, transfer: eisenstein_hu}")
+    *_, line = outlook(run.config, run.model, run.inputs)
+    assert line.startswith("warning: transfer: eisenstein_hu starts the waves as cold matter")
+    cured = run.config.changed(
+        initial={"boson_mass": float(line.split("boson_mass: ")[1].split()[0])}
+    )
+    assert "cold matter" not in str(outlook(cured, run.model, run.inputs))
+    run = simulation(MATTER, "model.background={start: 0.02}", HALF + "share: 0.8}")
+    assert (
+        "add up to 0.8 of the background's matter" in outlook(run.config, run.model, run.inputs)[0]
+    )
 
 
 def test_the_library_is_not_installed(monkeypatch):

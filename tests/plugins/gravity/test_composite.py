@@ -10,6 +10,7 @@ from flow_support import measured
 from gravity_cases import CLUMPS, GAS, WAVE, stepped, stored
 
 from simulator import load_config
+from simulator.archive.series_recorder import measured_series
 from simulator.errors import UserError
 from simulator.physics.models import outputs
 from simulator.run.refusals import check_configuration
@@ -133,6 +134,20 @@ def test_order_and_conservation(integrator: str):
         measured(free, stepped(free, free.state, 0.5, n))["energy"] - begun for n in (10, 20, 80)
     ]
     assert abs(math.log2((lost[0] - lost[2]) / (lost[1] - lost[2])) - 2) < 0.15
+
+
+def test_mass_that_an_absorber_takes_is_not_declared_as_conserved():
+    assert outputs.conserved(both().model) == ["mass", "gas_mass", "waves_mass"]
+    run = both("model.components.1.absorber={width: 1, rate: 1}")
+    assert outputs.conserved(run.model) == ["gas_mass"]
+
+
+def test_spectra_reach_as_far_as_their_transform():
+    """Waves keep all modes up to that at the Nyquist plane, gas alone two thirds of them."""
+    gas = cases.simulation(GAS, "grid.shape=12,12,12", python=GENTLE)
+    for run, most in ((both(), 6), (gas, 3)):
+        attributes = measured_series(run)["spectra"].attributes
+        assert attributes["largest_wavenumber"] == most == run.model.transform.layout.reach("x")
 
 
 def test_the_rate_of_a_row_is_that_of_a_kick():

@@ -47,7 +47,7 @@ model:
   h: 0.68
   background: {start: 0.01, hubble: 100, matter: 0.3}
 grid: {shape: [16, 16, 16], box: [1, 1, 1]}
-initial: {kind: cosmological, transfer: eisenstein_hu, h: 0.68, seed: 3}
+initial: {kind: cosmological, transfer: eisenstein_hu, boson_mass: 1, h: 0.68, seed: 3}
 time: {stop: {redshift: 5}, cfl: 0.5, max_dt: 0.01}
 devices: {platform: cpu, count: 1}
 output: {diagnostics: {every_steps: 1}}
@@ -69,10 +69,16 @@ def test_waves_that_become_noise_are_foretold_warned_of_and_marked(tmp_path, cap
     assert "warning" not in (said := capsys.readouterr().err) and "pi hbar / (m dx)" in said
     assert simulate(config, tmp_path / "run") == 0
     log = (tmp_path / "run" / "run.log").read_text()
-    assert 3 <= log.count("warning: the wave function is under-resolved") <= 9
+    foretold = foretold.err.rstrip("\n")
+    assert log.count(foretold) == 1
     run = open_run(tmp_path / "run")
-    (marked,) = (check for check in checks(run, run.state) if "edge_mass" in check.name)
-    edge = run.diagnostics["edge_mass"]
+    found = checks(run, run.state)
+    assert foretold in {f"warning: {check.meaning}" for check in found}
+    assert 3 <= log.count("warning: the wave function is under-resolved") <= 9
+    (marked,) = (check for check in found if "edge_mass" in check.name)
+    kept = [c for c in found if "conservation" in c.name]
+    assert [(c.name, c.verdict) for c in kept] == [("conservation (mass)", "good")]
+    edge = open_run(tmp_path / "run").diagnostics["edge_mass"]
     assert marked.verdict == "bad" and f"{100 * edge.max():.3g}%" in marked.value
     assert simulate(config, tmp_path / "small", f"grid.box={small}") == 0
     assert "under-resolved" not in (tmp_path / "small" / "run.log").read_text()

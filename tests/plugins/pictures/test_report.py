@@ -15,6 +15,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
+from simulator.files import replace_json
 from simulator.physics.resolution_columns import LARGE_STEP
 from simulator.plugins.pictures.health import checks, worst
 from simulator.plugins.pictures.report import caption, report_run
@@ -288,8 +289,11 @@ def test_the_page_of_a_run_that_failed_shows_the_end_of_its_log(tmp_path):
 def test_mass_that_is_lost_is_bad(tmp_path):
     folder = a_run(tmp_path / "run")
     (folder / "diagnostics.csv").unlink()
-    write_table(folder, {"time": [0, 1, 2], "mass": [1.0, 1.0 + 1e-12, 0.999]})
+    mass = [1.0, 1.0 + 1e-12, 0.999]
+    write_table(folder, {"time": [0, 1, 2], "mass": mass, "total_mass": mass})
+    replace_json(folder / "provenance.json", {"conserved": ["mass"]})
     found = {check.name: check for check in checked(folder)}
+    assert "conservation (total mass)" not in found
     assert (
         found["conservation (mass)"].verdict == "bad"
         and found["conservation (mass)"].value == "0.001"

@@ -44,7 +44,7 @@ def ground_state(radius, hbar, gravity, core):
     )
 
 
-def write_profiles(folder, density):
+def write_profiles(folder, density, spacing=0.5):
     r = np.geomspace(0.2, 8, 24)
     values = density(r).copy()
     values[1] = np.nan  # a shell without points
@@ -56,6 +56,7 @@ def write_profiles(folder, density):
         {"r": r},
         {"density": ("r",), "radius": ("r",), "peak_density": ()},
         rows,
+        {"spacing": spacing},
     )
 
 
@@ -78,6 +79,12 @@ def test_a_profile_with_its_soliton(tmp_path, model):
     assert ("kpc" in axes.get_xlabel()) == ("kpc" in legend[-1]) == (model is KPC)
     assert axes.get_xlabel().startswith("comoving") == (model is KPC)
     assert legend[0] == ("redshift 49" if model is KPC else f"$t = {times_of(0.02):.4g}$")
+
+
+def test_a_core_below_two_cells_is_not_fitted(tmp_path):
+    profiles = write_profiles(tmp_path, lambda r: ground_state(r, 1.0, 1.0, 1.2), spacing=0.7)
+    axes = built(density_profile, profiles, "density", Labels(WAVES)).axes[0]
+    assert not dashed_lines(axes) and legend_texts(axes)[-1] == "soliton core\nbelow 2 cells"
 
 
 def write_others(folder):

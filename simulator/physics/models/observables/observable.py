@@ -49,6 +49,10 @@ class Observable(Generic[Model]):
         """Scalars of `diagnostics.csv` by column; `row` is the part of the row that is known."""
         return {}
 
+    def conserved(self, model: Model) -> Sequence[str]:
+        """The columns that keep their value at the start to round-off; reports judge them."""
+        return ()
+
     def energies(self, model: Model, fields: Fields) -> dict[str, OfModes]:
         """The energy of each mode, by name, from which shell spectra are made."""
         return {}
