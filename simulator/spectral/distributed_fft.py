@@ -1,7 +1,7 @@
 """Fourier transforms of arrays that are divided among devices, for programs of others."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -77,11 +77,7 @@ class DistributedFFT:
 
         Raises UserError for an unknown word, or if the devices cannot share the points and the
         modes."""
-        choices = {"keep": (keep, Keep), "norm": (norm, Norm), "kernels": (kernels, Kernels)}
-        for name, (word, literal) in choices.items():
-            if word not in (known := get_args(literal)):
-                problem = f"{word!r} is none of {', '.join(known)}"
-                raise UserError(f"DistributedFFT: {name}: {problem}")
+        _refuse_unknown({"keep": (keep, Keep), "norm": (norm, Norm), "kernels": (kernels, Kernels)})
         modes = _modes(shape, box, real, keep)
         grid = modes.grid
         candidate, self.mesh = _placed(modes, devices, kernels)
@@ -293,6 +289,15 @@ class DistributedFFT:
             raise ValueError(f"{name} needs DistributedFFT(..., real={real}); this one has {other}")
         if self._staged.layout.truncated:
             raise ValueError(f'{name} needs DistributedFFT(..., keep="all")')
+
+
+def _refuse_unknown(choices: Mapping[str, tuple[str, object]]) -> None:
+    """`choices`: the word and the literal type of each argument, by its name."""
+    for name, (word, literal) in choices.items():
+        known = get_args(literal)
+        if word not in known:
+            problem = f"{word!r} is none of {', '.join(known)}"
+            raise UserError(f"DistributedFFT: {name}: {problem}")
 
 
 def _modes(shape: Sequence[int], box: Sequence[float], real: bool, keep: Keep) -> Modes:

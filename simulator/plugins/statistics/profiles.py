@@ -85,10 +85,8 @@ class Profiles(Kind):
 
         middles = np.sqrt(edges[:-1] * edges[1:])
         scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
-        variables = dict.fromkeys((*mass_densities, "radius", "points"), ("r",)) | {
-            "enclosed_mass": ("r_outer",)
-        }
-        variables |= dict.fromkeys(scalars, ())
+        variables = dict.fromkeys((*mass_densities, "radius", "points"), ("r",))
+        variables |= {"enclosed_mass": ("r_outer",), **dict.fromkeys(scalars, ())}
         attributes = {"spacing": max(grid.seen(grid.spacing))}
         return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute, attributes)
 

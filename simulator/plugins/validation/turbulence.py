@@ -102,12 +102,9 @@ def inertial_range() -> Result:
     compensated = k[shown] ** (5 / 3) * e[shown] / mean["dissipation"] ** (2 / 3)
     x = np.log10(k[shown] * mean["kolmogorov_scale"])
     y = np.log10(compensated)
-    sources = (
-        "Sreenivasan, Phys. Fluids 7, 2778 (1995)",
-        "Sreenivasan & Antonia, Annu. Rev. 29, 435 (1997)",
-    )
     level = np.full(2, np.log10(1.6))
-    cited = f"C = 1.6: {sources[0]}"
+    cited = "C = 1.6: Sreenivasan, Phys. Fluids 7, 2778 (1995)"
+    skewness = "Sreenivasan & Antonia, Annu. Rev. 29, 435 (1997)"
     return Result(
         [
             Check("slope of E(k), 3 <= k <= 8", -5 / 3, float(slope), 0.15, "Kolmogorov (1941)"),
@@ -116,7 +113,7 @@ def inertial_range() -> Result:
                 -0.5,
                 mean["gradient_skewness"],
                 0.08,
-                sources[1],
+                skewness,
                 absolute=True,
             ),
             Check(
