@@ -31,8 +31,6 @@ viscosity=0.1
 output.slices.fields=[vorticity]
 output.snapshots.fields=[velocty]
 output.probes={every_steps: 1}
-output.histograms={evry_steps: 1}
-output.transfer={every_steps: 1, fields: [velocity]}
 output.every=2
 output.diagnostics.every=often
 output.checkpoints.every_wall=5 parsec
@@ -45,6 +43,10 @@ slurm.time=99:99
 model.subgrid={kind: smag}
 model.scalars=[{name: velocity, diffusivity: 1}]
 """
+OF_STATISTICS = (
+    "output.histograms={evry_steps: 1}",
+    "output.transfer={every_steps: 1, fields: [velocity]}",
+)
 
 
 def refusal(folder: Path, *overrides: str) -> str | None:
@@ -83,7 +85,13 @@ def corrected(mistake: str, message: str) -> Iterator[str]:
         yield from (f"{other}={choice}" for choice in choices.split(" or "))
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.splitlines())
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        *MISTAKES.splitlines(),
+        *(pytest.param(m, marks=pytest.mark.plugins("statistics")) for m in OF_STATISTICS),
+    ],
+)
 def test_a_suggestion_is_accepted(tmp_path, mistake):
     """If it names a kind that needs further keys, these are the only thing left to say."""
     (tmp_path / "run.yaml").write_text(RUN)

@@ -55,7 +55,7 @@ of_gravity = partial(pytest.param, marks=pytest.mark.plugins("gravity"))
         ("particles.0.start.seed", "[random, pairs]"),
         ("", "forcing"),
         ("forcing", "or list of such blocks"),
-        ("terms.mask", "terms.N.mask.kind"),
+        pytest.param("terms.mask", "terms.N.mask.kind", marks=pytest.mark.plugins("bodies")),
         ("forcing.1.helicity", "forcing.helicity"),
         ("output.python.0.function", "output.python.function"),
     ],
