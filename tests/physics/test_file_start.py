@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 from flow_support import EPSILON
+from plugin_parts import need_plugins_of
 from run_support import simulation
 
 from simulator.archive.array_file import ArrayFile
@@ -28,6 +29,7 @@ def written(folder: Path, name: str) -> tuple[Path, dict[str, np.ndarray]]:
     """The configuration of a case, and the values in its files: the first field in a file .npy, the
     second in one of HDF5."""
     model, shape, leads = CASES[name]
+    need_plugins_of(model)
     random = np.random.default_rng(1)
     values = {n: random.standard_normal((*lead, *shape)) for n, lead in leads.items()}
     if name == "waves":

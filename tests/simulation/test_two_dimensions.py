@@ -36,7 +36,7 @@ class Stirred(Equation):
 
     def advection(self, values):
         u = values["velocity"]
-        return (*u, 0 * u[0])
+        return u if self.transform.grid.planar else (*u, 0 * u[0])
 
     def combine(self, products, fields):
         kx, ky = self.k[:2]
@@ -133,8 +133,8 @@ def test_arrays_and_messages_have_no_third_axis(case, tmp_path):
         '{"uu": u[0] * u,': '{"uu": jnp.zeros((7, 4, 5)),',
     }
     needed = (
-        r"velocity has shape \(3, 4, 5\), which does not fit the field's \(2, 6, 13\)",
-        r"returned shape \(4, 5\) for values of shape \(103, 107\)",
+        r"velocity has shape \(3, 4, 5, 1\), which does not fit the field's \(2, 6, 13, 1\)",
+        r"returned shape \(7, 4, 5\) for values of shape \(101, 103, 107\)",
     )
     for (old, new), message in zip(wrong.items(), needed, strict=True):
         (tmp_path / "stirred.py").write_text("import jax.numpy as jnp\n" + CODE.replace(old, new))
