@@ -10,7 +10,7 @@ import pytest
 PARTS = dict.fromkeys(
     ("self_gravitating_gas", "schrodinger_poisson", "composite", "jeans_wave", "zeldovich_wave"),
     "gravity",
-)
+) | {"kind: relax": "bodies"}
 """The plugins by the kind of a part."""
 
 

@@ -165,6 +165,10 @@ class Gradient:
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
         if kept is not None and kept < 2:
             raise UserError(f"kept: a number of states, 2 or more, is needed, not {kept}")
+        if moving := simulation.swarm.populations:
+            raise UserError(
+                f"particles: gradients do not go through particles of a flow ({', '.join(moving)})"
+            )
         if simulation.populations:
             of_particles().check_model(simulation, dt)
         elif dt is None:

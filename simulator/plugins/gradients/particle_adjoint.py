@@ -217,10 +217,6 @@ def _ordered(domain: Domain, particles: ParticleSet, begin: ParticleSet) -> dict
 
 def check_model(simulation: Simulation, dt: float | None) -> None:
     """Raises UserError if gradients cannot go through the simulation's particles."""
-    if moving := simulation.swarm.populations:
-        raise UserError(
-            f"particles: gradients do not go through particles of a flow ({', '.join(moving)})"
-        )
     model = simulation.model
     if not (isinstance(model, Composite) and model.joins_kicks):
         raise UserError(

@@ -9,6 +9,8 @@ from numpy.testing import assert_allclose
 from run_files import assert_legible, built, dashed_lines, legend_texts, write_series
 
 from simulator.archive.open_run import open_run
+
+pytest.importorskip("simulator.plugins.gravity")
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 from simulator.plugins.pictures.choice import Selection
 from simulator.plugins.pictures.kinds.spectra import power_spectrum

@@ -5,9 +5,10 @@ import pytest
 from run_files import assert_legible, built, dashed_lines, legend_texts, write_series, write_table
 
 from simulator.archive.series_file import SeriesReader
-from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 
 pytest.importorskip("simulator.plugins.pictures")
+pytest.importorskip("simulator.plugins.gravity")
+from simulator.plugins.gravity.cosmology import Background, CosmologySettings
 from simulator.plugins.pictures.report import report_run
 from simulator.plugins.pictures.runs import plot_run
 from simulator.plugins.pictures.slices import projections
