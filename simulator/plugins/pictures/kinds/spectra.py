@@ -95,7 +95,9 @@ def spectrum(
     reached = k[np.isfinite(shown).any(0)]
     if len(reached) == 1:
         axes.set_title(f"all energy is at $k = {reached[0]:.3g}$")
-    axes.set_xlim(first * 0.9, max(reached[-1] * 1.15, 10 * first))
+    end = reach_of(series, name)
+    last = max(reached[-1], end if np.isfinite(end) else 0.0)
+    axes.set_xlim(first * 0.9, max(last * 1.15, 10 * first))
     highest = _guide(axes, k, shown[-1], np.nan_to_num(shown).max(0)) if guide else 0.0
     lowest = min(float(np.nanmin(shown)) / 2, top * 1e-3)
     axes.set_ylim(max(lowest, top * 1e-11), max(top, highest) * 2)
