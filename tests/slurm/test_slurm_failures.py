@@ -153,7 +153,7 @@ def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, tmp_path
     said = [
         line
         for line in done.stderr.splitlines()
-        if line.startswith("simulator: ") and "did not come" in line
+        if line.startswith("simulator: ") and "did not join" in line
     ]
     assert 1 <= len(said) <= 2, "process 1, and at most the first one of the other node"
     assert re.match(
