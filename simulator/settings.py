@@ -128,6 +128,13 @@ def wrong(key: str, message: str) -> PydanticCustomError:
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
 
 
+def refuse_key(data: object, key: str, cure: str) -> None:
+    """Refuses a key that `data`, a block before validation, can no longer have; for validators of
+    mode "before"."""
+    if isinstance(data, Mapping) and key in data:
+        raise wrong(key, cure)
+
+
 def check_names_differ(key: str, names: Sequence[str], others: Sequence[str] = ()) -> None:
     """Refuses a name of the list `key` that stands before in the list, or among `others`."""
     for index, name in enumerate(names):

@@ -17,7 +17,15 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.errors import shown
 from simulator.physics.models.expansion import UNITS, ExpansionSettings
-from simulator.settings import NonNegative, Positive, Real, Settings, evaluate_number, wrong
+from simulator.settings import (
+    NonNegative,
+    Positive,
+    Real,
+    Settings,
+    evaluate_number,
+    refuse_key,
+    wrong,
+)
 from simulator.spectral.arrays import Number, holds
 
 Table = np.ndarray | jax.Array
@@ -71,8 +79,7 @@ class CosmologySettings(ExpansionSettings):
     @model_validator(mode="before")
     @classmethod
     def _without_neutrinos(cls, data: object) -> Any:
-        if isinstance(data, Mapping) and "neutrinos" in data:
-            raise wrong("neutrinos", "massive neutrinos are not followed; count them in matter")
+        refuse_key(data, "neutrinos", "massive neutrinos are not followed; count them in matter")
         return data
 
     @model_validator(mode="after")

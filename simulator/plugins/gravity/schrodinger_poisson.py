@@ -35,7 +35,15 @@ from simulator.plugins.gravity.wave_observables import (
     WaveFields,
     WaveSpectra,
 )
-from simulator.settings import HubbleParameter, NonNegative, Positive, Real, Settings, wrong
+from simulator.settings import (
+    HubbleParameter,
+    NonNegative,
+    Positive,
+    Real,
+    Settings,
+    refuse_key,
+    wrong,
+)
 from simulator.spectral import Transform, arrays
 from simulator.spectral.operators import Green, solve_poisson, squared
 
@@ -63,8 +71,7 @@ class WaveSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, data: object) -> object:
-        if isinstance(data, Mapping) and "particle_mass" in data:
-            raise wrong("particle_mass", "is now boson_mass, as in initial")
+        refuse_key(data, "particle_mass", "is now boson_mass, as in initial")
         return data
 
 
