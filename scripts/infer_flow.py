@@ -47,7 +47,7 @@ class Flow:
             for function in (np.cos, np.sin)
         ]
         self.run = run
-        self.waves = run.transform.forward(np.stack(waves))
+        self.waves = run.transform.forward(jnp.stack(waves))
         self.gradient = differentiate(run, self.observed, steps=(6, 12), dt=0.125)
 
     def values(self, theta):
@@ -98,11 +98,18 @@ def mclmc(density, key, start, warmup, draws, thin=6):
     import blackjax  # starts JAX with one device, unless a simulation has started it
 
     kernel = blackjax.mclmc.build_kernel()
-    first, second, third = jax.random.split(key, 3)
+    first, second, last = jax.random.split(key, 3)
     state = blackjax.mclmc.init(start, density, first)
-    phases = {f"frac_tune{number}": 1 / 3 for number in (1, 2, 3)}
+    third = 1 / 3  # of the steps for each phase of the tuning
     state, tuned, tuning = blackjax.mclmc_find_L_and_step_size(
-        kernel, warmup * thin, state, second, density, **phases
+        kernel,
+        warmup * thin,
+        state,
+        second,
+        density,
+        frac_tune1=third,
+        frac_tune2=third,
+        frac_tune3=third,
     )
 
     def step(state, key):
@@ -110,7 +117,7 @@ def mclmc(density, key, start, warmup, draws, thin=6):
         state, info = kernel(key, state, density, metric, tuned.L, tuned.step_size)
         return state, (state.position, ~info.nonans)
 
-    _, (theta, diverged) = jax.lax.scan(step, state, jax.random.split(third, draws * thin))
+    _, (theta, diverged) = jax.lax.scan(step, state, jax.random.split(last, draws * thin))
     return theta[thin - 1 :: thin], 2 * (tuning + draws * thin), diverged.sum()
 
 
@@ -128,7 +135,7 @@ def drawn(flow: Flow, name: str, data: jax.Array, given: argparse.Namespace) -> 
         return SAMPLERS[name](density, key, theta, given.warmup, given.draws)
 
     keys = jax.random.split(jax.random.key(1), len(data))
-    program = flow.run.together(chain).lower(keys, data).compile()
+    program = jax.jit(flow.run.together(chain)).lower(keys, data).compile()
     clocks = time.perf_counter, time.process_time
     begun = [clock() for clock in clocks]
     theta, gradients, diverged = jax.tree.map(np.asarray, program(keys, data))
