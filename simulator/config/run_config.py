@@ -444,6 +444,13 @@ def _misfit(
     cfl = config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
+    if config.time.error is not None and not integrators[integrator].embedded:
+        able = [n for n in known if n in integrators and integrators[n].embedded]
+        cure = f"{' or '.join(able)} do" if able else "give time.cfl, time.dt or time.steps"
+        return "time.error", f"{integrator} does not estimate the error of its steps; {cure}"
+    if config.time.error is not None and dealias == "phase_shift":
+        problem = "moves the grid from stage to stage, which hides the error of a step"
+        return "grid.dealias", f"phase_shift {problem}; take spherical, or time.cfl"
     if line := integrators[integrator].misfit(config.model):
         return "time.integrator", f"{integrator} {line}"
     if config.forcings and model.numerics.split:
