@@ -66,6 +66,7 @@ SMALLEST: dict[str, list[str]] = {
     ],
     "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
     "train_corrector": [*TRAINING, DATA, "corrector"],
+    "steps_by_error": ["korteweg_de_vries", "--asked", "1e-3", "1e-4", "--halvings", "2"],
     "wave_steps": ["rotating", "--points", "8", "--steps", "20", "--reference", "40"],
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
