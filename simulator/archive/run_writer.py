@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.rounded_field import Rounder
 from simulator.archive.series_file import Series, Table
 from simulator.archive.series_recorder import recorders
 from simulator.archive.shard import Dataset
@@ -74,6 +75,8 @@ class Output:
         self._ready: Mapping[str, Callable[..., Any]] = {}
         self._index_due = 0.0
         self._unlisted = False
+        asked = simulation.config.output.snapshots.error
+        self._rounder = None if asked is None else Rounder(simulation.placement, asked)
 
     def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, which the caller compiles before the first step and
@@ -248,7 +251,9 @@ class Output:
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})
             )
         index = settings.index or bool(snapshot_files(dict(output)))
-        if index and all(dataset.dtype.kind == "c" for dataset in saved):
+        if self._rounder is not None:
+            saved = [self._rounder.rounded(dataset) for dataset in saved]
+        elif index and all(dataset.dtype.kind == "c" for dataset in saved):
             saved += [_modulus(dataset) for dataset in saved]
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
