@@ -48,9 +48,11 @@ def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
 
 
 def unpack(folder: Path) -> list[Path]:
-    """Write the index and the sidecar of a committed folder with the values of its rounded fields;
-    returns the files. Raises OSError, and the errors of `read_manifest`."""
+    """Write the index and the sidecar of a committed folder with the values of its rounded fields,
+    if it has any; returns the files. Raises OSError, and the errors of `read_manifest`."""
     manifest = read_manifest(folder)
+    if manifest.plain is manifest:
+        return []
     paths = derived_from(folder, manifest, unpacked=True)
     for path, fill in paths.items():
         write_derived(path, fill, folder, manifest)

@@ -93,7 +93,9 @@ class Rounder:
         )
         parts = (*dataset.components, ("re", "im"))
         whole = Dataset(dataset.name, integers, axes, parts)
-        return RoundedDataset(**vars(dataset), rounding=record, integers=whole, places=places)
+        said = {"error_asked": record.asked, "error_measured": record.measured}
+        described = {**vars(dataset), "attributes": {**dataset.attributes, **said}}
+        return RoundedDataset(**described, rounding=record, integers=whole, places=places)
 
 
 def _places(axis: Axis, used: np.ndarray, is_half: bool) -> np.ndarray:

@@ -57,6 +57,15 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
         return list(self.manifest.fields)
 
     @property
+    def error(self) -> tuple[float, float] | None:
+        """The error that was asked of rounded fields, and the largest that was measured in a shell
+        of wavenumbers; None if the snapshot is exact."""
+        records = [e.rounded for e in self.manifest.fields.values() if e.rounded is not None]
+        if not records:
+            return None
+        return records[0].asked, max(record.measured for record in records)
+
+    @property
     def particles(self) -> "dict[str, dict[str, StoredField]]":
         """The records of particles by species and name: `particles["tracers"]["position"]` is (3,
         count), `particles["tracers"]["id"]` (count,). All records of a snapshot have the same order
