@@ -147,7 +147,10 @@ def fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
             if entry.is_mesh:
                 _set(data_set, {"position": np.zeros(len(entry.axes)), **entry.attributes})
                 if (variable := path.replace("/", "_")) not in file:
-                    plain = _again(file, variable, data_set)
+                    if entry.rounded is not None:
+                        plain = _again(file, variable, data_set)
+                    else:
+                        plain = virtual(file, variable, *of_file)
                     _set(plain, entry.attributes)
                     _attach(plain, scales, ((a.name, a.coordinates) for a in entry.axes), 0)
         _set(parent[record], described)
