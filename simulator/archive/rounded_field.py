@@ -60,12 +60,12 @@ class Rounder:
         self._asked = asked
         transform = partial(placement.transform, exchange="full", every=True)
         self._transform = lru_cache(lambda real: transform(real=real))
-        self._program = lru_cache(lambda real: _program(self._transform(real), asked))
+        self.program = lru_cache(lambda real: _program(self._transform(real), asked))
 
     def rounded(self, dataset: Dataset) -> Dataset:
         """The rounded field; the field itself if it is not finite everywhere. Collective."""
         real = dataset.dtype.kind == "f"
-        integers, found = self._program(real)(dataset.array)
+        integers, found = self.program(real)(dataset.array)
         found = jax.device_get(found)
         if not np.isfinite(found.rms):
             return dataset
@@ -188,9 +188,20 @@ def _program(transform: Transform, asked: float) -> Callable[[jax.Array], tuple[
         energies = shells.total(parts**2)
         steps = shells.steps(parts, energies, asked)
         integers = shells.integers(parts, steps)
-        kept = jnp.where(shells.numbers == 0, parts, integers * steps[shells.numbers])
-        back = transform.inverse((kept[:, 0] + 1j * kept[:, 1]).astype(modes.dtype))
-        squares = (abs(back - values) ** 2).sum(0).astype(jnp.float64)
+
+        def added(
+            squares: jax.Array, component: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, None]:
+            part, value = component
+            kept = jnp.where(
+                shells.numbers == 0, part, shells.integers(part, steps) * steps[shells.numbers]
+            )
+            back = transform.inverse((kept[0] + 1j * kept[1]).astype(transform.complex_dtype))
+            return squares + (abs(back - value) ** 2).astype(jnp.float64), None
+
+        # One component after the other takes less memory.
+        nothing = jnp.zeros(physical.shape)
+        squares, _ = lax.scan(added, nothing, (parts, values))
         scale = jnp.where(energies.sum() > 0, energies.sum(), 1)
         axes = [layout.order.index(axis) + 2 for axis in layout.seen_order]
         kind = _unsigned(asked, transform, len(values))
