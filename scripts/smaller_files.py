@@ -7,7 +7,8 @@
 Each flow is written once exactly, and in turns in single precision with gzip and rounded; the files
 are read back. A row for each error: bytes relative to gzip, bits of a number beside log2(1 / error),
 the least for Gaussian fields with the same spectrum (numbers are those of the modes in the shells
-that are stored); the ratio of the times to write, of the fastest rounds; the smallest and the largest
+that are stored); for waves also bytes relative to the files of a run, which hold |psi|, too, for
+other programs; the ratio of the times to write, of the fastest rounds; the smallest and the largest
 error of a shell, of coefficients or energy, as computed from the values in the files; and the errors
 of quantities. All errors are relative to the one asked."""
 
@@ -25,6 +26,7 @@ import numpy as np
 
 from simulator import Simulation, load_config
 from simulator.archive.rounded_field import Rounder
+from simulator.archive.run_writer import modulus_of
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
 from simulator.archive.snapshot_writer import Options, Writer
@@ -93,11 +95,14 @@ class Files:
             lead = component_labels(values.shape[:-3])
             self.fields.append(Dataset(name, values, axes, lead))
 
-    def save(self, options: Options, rounder: Rounder | None = None) -> Saved:
+    def save(
+        self, options: Options, rounder: Rounder | None = None, modulus: bool = False
+    ) -> Saved:
         self.number += 1
         with contextlib.closing(Writer(self.simulation.cluster)) as writer:
             began = time.perf_counter()
             fields = self.fields if rounder is None else list(map(rounder.rounded, self.fields))
+            fields = [*fields, *(map(modulus_of, self.fields) if modulus else ())]
             writer.submit(self.folder, self.number, fields, {"time": 0.0}, options=options)
             folder = writer.wait()
             seconds = time.perf_counter() - began
@@ -118,10 +123,8 @@ class Shells:
         assert record is not None
         self.is_complex = np.iscomplexobj(exact)
         n = exact.shape[-1]
-        k = [
-            np.fft.fftfreq(n, 1 / n) * (2 * np.pi / (a.size * a.spacing))
-            for a in snapshot[name].axes
-        ]
+        lengths = [a.size * (a.spacing or 0) for a in snapshot[name].axes]
+        k = [np.fft.fftfreq(n, 1 / n) * 2 * np.pi / length for length in lengths]
         self.k_squared = sum(np.square(np.meshgrid(*k, indexing="ij")))
         number = np.sqrt(self.k_squared) / record.shell_width + 0.5 + 1e-9
         self.number = np.where(self.k_squared == 0, 0, number // 1 + 1).astype(int)
@@ -160,7 +163,7 @@ def structure_functions(velocity: np.ndarray) -> np.ndarray:
 
 
 def halo_masses(psi: np.ndarray, box: np.ndarray) -> np.ndarray:
-    masses = cores(abs(psi) ** 2, box)
+    masses = cores(abs(psi) ** 2, box, overdensity=8)
     return np.concatenate([masses["mass"], masses["core_mass"]])
 
 
@@ -210,6 +213,7 @@ def rows(case: str, points: int, rounds: int, folder: Path) -> Iterator[dict[str
             (files.save(packed), files.save(Options(index=False), rounder)) for _ in range(rounds)
         ]
         one, other = pairs[0]
+        beside = files.save(packed, modulus=True).bytes if "psi" in exact else one.bytes
         shells = {name: Shells(exact[name][...], other.snapshot, name) for name in exact}
         errors = np.concatenate([s.errors() for s in shells.values()]) / error
         bits = 8 * other.bytes / sum(s.numbers() for s in shells.values())
@@ -219,6 +223,7 @@ def rows(case: str, points: int, rounds: int, folder: Path) -> Iterator[dict[str
             "points": points,
             "asked": error,
             "bytes": round(other.bytes / one.bytes, 4),
+            "of a run": round(other.bytes / beside, 4),
             "bits": round(bits, 2),
             "limit": round(np.log2(1 / error), 2),
             "time": round(min(b.seconds for _, b in pairs) / min(a.seconds for a, _ in pairs), 2),

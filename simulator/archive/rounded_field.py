@@ -34,7 +34,6 @@ class RoundedDataset(Dataset):
     """A field with its integers on the devices. Only the entries `places` along each axis, those
     of the record's axes, are stored."""
 
-    rounding: Rounding
     integers: Dataset
     places: tuple[np.ndarray, ...]
 
@@ -95,7 +94,8 @@ class Rounder:
         whole = Dataset(dataset.name, integers, axes, parts)
         said = {"error_asked": record.asked, "error_measured": record.measured}
         described = {**vars(dataset), "attributes": {**dataset.attributes, **said}}
-        return RoundedDataset(**described, rounding=record, integers=whole, places=places)
+        described["rounding"] = record
+        return RoundedDataset(**described, integers=whole, places=places)
 
 
 def _places(axis: Axis, used: np.ndarray, is_half: bool) -> np.ndarray:

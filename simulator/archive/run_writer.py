@@ -254,7 +254,7 @@ class Output:
         if self._rounder is not None:
             saved = [self._rounder.rounded(dataset) for dataset in saved]
         elif index and all(dataset.dtype.kind == "c" for dataset in saved):
-            saved += [_modulus(dataset) for dataset in saved]
+            saved += [modulus_of(dataset) for dataset in saved]
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
@@ -342,7 +342,7 @@ class Output:
             self._table = None
 
 
-def _modulus(field: Dataset) -> Dataset:
+def modulus_of(field: Dataset) -> Dataset:
     """The modulus of a complex field in single precision, for readers such as VTK and yt, which
     have no complex numbers."""
     modulus = jnp.abs(field.array).astype(jnp.float32)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import lt
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import h5py
 import jax
@@ -55,7 +55,7 @@ class Dataset:
     record of particles; None for fields. `shares`: for records of particles, whose last axis
     consists of equal parts: the number of entries of each part that are stored, from the first on.
     In the file the stored entries follow one another, and the axis counts them all. `attributes`:
-    further JSON values for readers."""
+    further JSON values for readers. `rounding`: the record of a rounded field."""
 
     name: str
     array: Any
@@ -65,8 +65,7 @@ class Dataset:
     species: str | None = None
     shares: tuple[int, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
-
-    rounding: ClassVar[Rounding | None] = None
+    rounding: Rounding | None = None
 
     def blocks(self, process_id: int, dtype: np.dtype) -> "list[Block]":
         """`own_blocks`; of a rounded field, those of its integers."""

@@ -154,8 +154,8 @@ def test_a_run_rounds_fields_and_nothing_else(runs, capsys):
             assert np.nanmin(found) > 1e-5 and np.nanmax(found) <= 1e-4
         for record, values in one.particles["dust"].items():
             assert_array_equal(values[...], two.particles["dust"][record][...])
-        asked, measured = two.error
-        assert asked == 1e-4 and measured <= asked
+        assert two.error is not None
+        assert two.error[0] == 1e-4 >= two.error[1]
     one, two = (next((run / "checkpoints").glob("[0-9]*/shards/*")) for run in runs)
     with h5py.File(one) as a, h5py.File(two) as b:
         for part in ("x/0", "y/1"):
@@ -187,7 +187,8 @@ def test_other_programs_read_it_after_unpack(runs):
     index = folder.with_suffix(".h5")
     with h5py.File(index) as file:
         assert "simulator unpack" in file.attrs["rounded_fields"].decode()
-        assert "velocity_x" not in file and "dust" in file[f"data/{int(folder.name)}/particles"]
+        assert "velocity_x" not in file
+        assert f"data/{int(folder.name)}/particles/dust/position/x" in file
     assert not folder.with_suffix(".vtkhdf").exists()
     assert unpack(folder) == [index, folder.with_suffix(".vtkhdf")]
     values = open_snapshot(folder)["velocity"][...].astype(np.float32)
