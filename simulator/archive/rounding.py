@@ -28,7 +28,6 @@ import h5py
 import numpy as np
 
 from simulator.archive.manifest import Axis, FieldEntry, Rounding
-from simulator.spectral.grid import shell_at
 
 MOST_KEPT = 1 << 30
 """Bytes of values that a process keeps for further slices of the same fields."""
@@ -43,6 +42,8 @@ def shell_numbers(
     axes: Sequence[Axis], lengths: dict[str, float], shell_width: float
 ) -> np.ndarray:
     """The shell of each mode: 0 for the box mean, n + 1 for the others of shell n."""
+    from simulator.spectral.grid import shell_at
+
     squared = np.zeros((1,) * len(axes))
     for i, axis in enumerate(axes):
         k = 2 * np.pi / lengths[axis.name] * axis.coordinates
