@@ -123,6 +123,16 @@ def test_the_files_of_two_layouts_hold_the_same_field(tmp_path):
     assert apart.mean() < 1e-3
 
 
+@pytest.mark.parametrize("asked", [1e-1, 1e-3, 1e-5])
+def test_noise_takes_the_bits_that_are_planned(tmp_path, asked: float):
+    simulation = plane_flow(32, 32, 32)
+    noise = np.random.default_rng(3).standard_normal((32, 32, 32))
+    save(tmp_path, 1, [Rounder(simulation.placement, asked).rounded(on_grid(simulation, noise))])
+    size = next(tmp_path.rglob("p00000.h5")).stat().st_size - 2048  # without HDF5's structure
+    # The planes of modes that are their own conjugates are stored twice, 2 of 32.
+    assert np.log2(1 / asked) < 8 * size / noise.size < 34 / 32 * rounding.bits(asked) + 0.3
+
+
 def test_zero_and_what_is_not_finite(tmp_path):
     simulation = plane_flow(8, 8, 8)
     rounder = Rounder(simulation.placement, 1e-3)
