@@ -16,7 +16,7 @@ from simulator.archive.stored_state import spectral_axes
 from simulator.simulation.placement import Placement
 from simulator.spectral import Transform
 
-_PASSES = 16
+_PASSES = 6
 """Passes that adjust the steps. The first half of them also raises steps: a shell may have fewer
 modes than places, or its energy in a few of them."""
 _ADJUSTED = 0.9, 2.0
