@@ -287,6 +287,10 @@ class SnapshotSettings(Cadence):
     fluid_velocity and so on: velocity, acceleration, gradient and the names of scalar fields."""
     precision: Literal["single", "double"] | None = None
     """Precision of the numbers in the files; by default the precision of the run."""
+    error: Annotated[Positive, Field(le=0.1)] | None = None
+    """Round the fields so that in every shell of wavenumbers the coefficients and the energy keep
+    this relative error, and compress them; by default they are exact. Particles and checkpoints
+    stay exact."""
     index: bool = True
     """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of
     slices.h5 with each. Always written with an output that puts further files beside the

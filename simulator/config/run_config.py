@@ -119,6 +119,8 @@ def usable_name(name: str) -> str:
 # More than any run has; a double counts exactly up to 1e15.
 MOST_STEPS = 1e12
 MOST_EVENTS = 1e9
+LEAST_ERROR = {"double": 1e-12, "single": 1e-6}
+"""The smallest error of rounded snapshots, by the precision of the run."""
 # The range of single precision, reduced by a factor of about 100 at both ends.
 SINGLE = (1e-36, 1e36)
 
@@ -247,6 +249,17 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _precision_suffices(self) -> Self:
+        snapshots = self.output.snapshots
+        if snapshots.error is not None and snapshots.precision is not None:
+            raise wrong(
+                "output.snapshots.precision",
+                "error says how exact the fields are; leave precision out",
+            )
+        least = LEAST_ERROR[self.precision]
+        if snapshots.error is not None and snapshots.error < least:
+            raise wrong(
+                "output.snapshots.error", f"the run's own numbers are not more exact than {least:g}"
+            )
         if self.precision == "single":
             if self.output.snapshots.precision == "double":
                 raise wrong(

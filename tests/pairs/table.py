@@ -509,6 +509,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "gzip": {"output": {"compression": "gzip"}},
         "blosc2": {"output": {"compression": "blosc2"}},
         "narrow": {"output": {"snapshots": {"precision": "single"}}},
+        "rounded": {"output": {"snapshots": {"error": 1e-3}}},
     },
     "after": {
         name: {}

@@ -60,6 +60,9 @@ SMALLEST: dict[str, list[str]] = {
     "performance": ["--check"],
     "release": ["metadata", "."],
     "scaling": [str(ROOT / "configs/taylor_green.yaml"), "--device", "h100", "--most", "2"],
+    "smaller_files": [
+        *("picture.png", "--points", "8", "--rounds", "1", "--cases", "turbulence", "waves")
+    ],
     "softening": ["softening.png"],
     "taylor_green_curve": [
         *("outputs/taylor_green_re1600", "--numbers", "numbers", "--picture", "curve.png")
