@@ -62,12 +62,16 @@ SMALLEST: dict[str, list[str]] = {
     "performance": ["--check"],
     "release": ["metadata", "."],
     "scaling": [str(ROOT / "configs/taylor_green.yaml"), "--device", "h100", "--most", "2"],
+    "smaller_files": [
+        *("picture.png", "--points", "8", "--rounds", "1", "--cases", "turbulence", "waves")
+    ],
     "softening": ["softening.png"],
     "taylor_green_curve": [
         *("outputs/taylor_green_re1600", "--numbers", "numbers", "--picture", "curve.png")
     ],
     "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
     "train_corrector": [*TRAINING, DATA, "corrector"],
+    "steps_by_error": ["korteweg_de_vries", "--asked", "1e-3", "1e-4", "--halvings", "2"],
     "wave_steps": ["rotating", "--points", "8", "--steps", "20", "--reference", "40"],
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
