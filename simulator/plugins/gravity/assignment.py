@@ -14,10 +14,10 @@ from jaxtyping import Array, Complex, Float
 
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import KERNELS, Count, Sampler, Weights, within
+from simulator.plugins.gravity.matter_kernels import deposit
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, PhysicalScalar
 from simulator.spectral.grid import AXES
-from simulator.spectral.native.particles import deposit
 
 Scheme = Literal["cic", "tsc", "pcs"]
 _WEIGHTS: dict[Scheme, Weights] = {
