@@ -14,11 +14,11 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.initial.random import interpolated
 from simulator.physics.initial.tables import SpectrumTable, read_table
-from simulator.physics.models.expansion import UNITS
 from simulator.plugins.gravity.cosmology import CosmologySettings, Table
 from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
-from simulator.settings import HubbleParameter, InputPath, Positive, Real, Settings, wrong
+from simulator.plugins.gravity.units import UNITS, HubbleParameter
+from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import holds, namespace
 
