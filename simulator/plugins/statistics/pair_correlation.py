@@ -17,9 +17,9 @@ from simulator.measure.kind import (
     Unsupported,
     distinct,
 )
-from simulator.measure.particles import ready_after
 from simulator.measure.rows import spacing_to_half_box
 from simulator.physics import models
+from simulator.plugins.statistics.particles import ready_after
 from simulator.settings import Integer
 
 
