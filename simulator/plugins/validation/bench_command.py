@@ -36,7 +36,7 @@ def bench_step_command(args: argparse.Namespace) -> int:
     that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single"""
-    from simulator.run.bench_step import time_and_report
+    from simulator.plugins.validation.bench_step import time_and_report
 
     return time_and_report(args)
 
@@ -45,6 +45,7 @@ bench_command = Command(
     "measure a step on this machine",
     None,
     commands={"step": bench_step_command},
+    group="cluster",
     about="Measure on this machine.\n\n"
     "example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single",
 )
