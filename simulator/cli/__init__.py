@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "environment": "look",
     },
     "study": {"sweep": "sweep"},
-    "cluster": {"submit": "run", "doctor": "doctor"},
+    "cluster": {"submit": "run"},
     "about": {"docs": "about", "cite": "about"},
 }
 """The core's commands in the order of the help, each with its module in this package."""

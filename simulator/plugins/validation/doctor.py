@@ -1,76 +1,41 @@
-"""`simulator doctor`: tests the set-up of a job and names the flags that cure problems."""
+"""Tests the set-up of a job, and names the flags that cure problems."""
 
 import argparse
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from datetime import date
 
-from simulator.cli.parser import BY_HAND, arg, command, config_arguments
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.cluster import Allocation
+from simulator.cluster.hardware import has_gpu_plugin, physical_memory, processor
+from simulator.cluster.mesh import Device
+from simulator.cluster.start import Cluster, Meeting, start
+from simulator.config import RunConfig
+from simulator.errors import RunFailure, UserError
+from simulator.plan.machines import DEVICES
+from simulator.plugins.validation.division import division_lines
+from simulator.plugins.validation.link import Link, measured_link
+from simulator.plugins.validation.rates import copy_bandwidth, measured_block
+from simulator.plugins.validation.set_up import (
+    Facts,
+    own_findings,
+    process_facts,
+    shared_findings,
+)
+from simulator.simulation.placement import connect, place
+from simulator.spectral import Grid, make_transform
 from simulator.words import counted
 
-if TYPE_CHECKING:
-    from simulator.cluster import Allocation
-    from simulator.cluster.link import Link
-    from simulator.cluster.mesh import Device
-    from simulator.cluster.start import Cluster
-    from simulator.config import RunConfig
 
+def examine(allocation: Allocation, args: argparse.Namespace, config: RunConfig | None) -> int:
 
-@command(
-    "check processes, cores and GPUs, and show how a field is divided among them",
-    *config_arguments(required=False),
-    arg(
-        "--platform",
-        "kind of devices without CONFIG (default: auto, GPUs where there are any)",
-        choices=("auto", "cpu", "gpu"),
-        default="auto",
-    ),
-    arg(
-        "--folder DIR",
-        "a shared folder in which the processes find one another, as in a run folder",
-        type=Path,
-    ),
-    arg(
-        "--measure",
-        "also measure the bandwidth of memory and network, and print a block of devices.yaml for `plan`",
-        action="store_true",
-    ),
-    *BY_HAND,
-)
-def doctor_command(args: argparse.Namespace) -> int:
-    """Every process prints its host, rank and hardware; then all processes do a distributed transform. Problems are
-    printed with their cures, and the exit code is then 1. A table shows which part of a field each device holds,
-    in a run of CONFIG or, by default, on a 64^3 grid. For several processes on CPUs, the transport between them is
-    printed with its latency and bandwidth.
-
-    In a Slurm job, start it by srun with the flags of the run:
-      srun --nodes=2 --ntasks-per-node=2 simulator doctor
-
-    example: simulator doctor configs/taylor_green.yaml devices.count=4"""
-    from simulator.config import load_config
-    from simulator.run.command import allocated
-    from simulator.simulation.placement import check_devices
-
-    config = load_config(args.config, args.overrides) if args.config else None
-    if config is not None:
-        check_devices(config, config.devices.count)
-    with allocated(args) as allocation:
-        assert allocation is not None  # this command has no --processes
-        return _examine(allocation, args, config)
-
-
-def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunConfig | None") -> int:
-    from simulator.cluster import doctor, link
-    from simulator.cluster.hardware import has_gpu_plugin
-    from simulator.cluster.start import Meeting, start
-    from simulator.simulation.placement import connect, division_lines, place
-    from simulator.spectral import Grid, make_transform
-
-    facts = doctor.process_facts(allocation, os.environ, str(args.folder) if args.folder else None)
-    findings = list(doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin()))
+    facts = process_facts(allocation, os.environ, str(args.folder) if args.folder else None)
+    findings = list(own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin()))
     time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that processes usually print in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)
 
@@ -81,12 +46,10 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
         meet = Meeting(args.folder)
         cluster = start(allocation, platform=args.platform, meet=meet, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
-    shared = list(
-        doctor.shared_findings([doctor.Facts(**item) for item in cluster.gather(asdict(facts))])
-    )
+    shared = list(shared_findings([Facts(**item) for item in cluster.gather(asdict(facts))]))
     result = _transform(cluster.devices)
     between = (
-        link.measured_link(cluster)
+        measured_link(cluster)
         if allocation.num_processes > 1 and cluster.platform == "cpu"
         else None
     )
@@ -110,14 +73,8 @@ def _examine(allocation: "Allocation", args: argparse.Namespace, config: "RunCon
     return 1 if problems else 0
 
 
-def _measure(cluster: "Cluster", between: "Link | None") -> None:
+def _measure(cluster: Cluster, between: Link | None) -> None:
     """Prints the block of devices.yaml that describes this node. All processes call this."""
-    from datetime import date
-
-    from simulator.cluster.hardware import physical_memory, processor
-    from simulator.errors import UserError
-    from simulator.plan.machines import DEVICES, measured_block
-    from simulator.plan.measured import copy_bandwidth
 
     if cluster.platform != "cpu":
         raise UserError(f"--measure: for processors only; {DEVICES} describes GPUs")
@@ -140,14 +97,8 @@ def _measure(cluster: "Cluster", between: "Link | None") -> None:
     print(block, end="")
 
 
-def _transform(devices: "Sequence[Device]") -> str:
+def _transform(devices: Sequence[Device]) -> str:
     """Transforms one mode forward and back, on at least a plane per device; returns a line with the error."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from simulator.errors import RunFailure
-    from simulator.spectral import Grid, make_transform
 
     n = max(32, 3 * len(devices) + 1)
     length = 2 * np.pi
