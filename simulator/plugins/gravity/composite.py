@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError, prefixed
 from simulator.physics.models.equation import Numerics
-from simulator.physics.models.fields import MatterFields, check_arrangement
+from simulator.physics.models.fields import MatterFields
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.variables import Variables
@@ -20,6 +20,7 @@ from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity.component import PARTICLES, Component, Gravity, Potential
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
+from simulator.plugins.gravity.density import check_arrangement
 from simulator.plugins.gravity.matter_observables import (
     EXPECTED,
     AllMatter,

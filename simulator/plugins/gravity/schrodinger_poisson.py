@@ -22,12 +22,12 @@ from pydantic import model_validator
 
 from simulator.physics.models.damping import absent
 from simulator.physics.models.equation import Field, MakeTransform, Numerics
-from simulator.physics.models.fields import Fields, check_arrangement
+from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity import wave_functions
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
-from simulator.plugins.gravity.density import SelfGravity
+from simulator.plugins.gravity.density import SelfGravity, check_arrangement
 from simulator.plugins.gravity.matter_observables import ExpandingMatter
 from simulator.plugins.gravity.units import UNITS, HubbleParameter, UnitsName, in_units
 from simulator.plugins.gravity.wave_observables import (
