@@ -1,5 +1,5 @@
-"""Measures rates on this machine: of a run's own steps, on a grid of at most 128 points along an
-axis (256 on GPUs), and of copies in memory."""
+"""Measures the rate of a run's own steps on this machine, on a grid of at most 128 points along an
+axis (256 on GPUs)."""
 
 import time
 from collections.abc import Callable

@@ -6,10 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import yaml
 
 from simulator.cluster import Allocation
 from simulator.cluster.hardware import has_gpu_plugin, physical_memory, processor
@@ -17,10 +19,10 @@ from simulator.cluster.mesh import Device
 from simulator.cluster.start import Cluster, Meeting, start
 from simulator.config import RunConfig
 from simulator.errors import RunFailure, UserError
-from simulator.plan.machines import DEVICES
+from simulator.plan.machines import DEVICES, EFFICIENCY, GB
 from simulator.plugins.validation.division import division_lines
 from simulator.plugins.validation.link import Link, measured_link
-from simulator.plugins.validation.rates import copy_bandwidth, measured_block
+from simulator.plugins.validation.rates import copy_bandwidth
 from simulator.plugins.validation.set_up import (
     Facts,
     own_findings,
@@ -84,17 +86,18 @@ def _measure(cluster: Cluster, between: Link | None) -> None:
     bandwidth = copy_bandwidth(cluster.devices, 1 << 28) / nodes
     if not cluster.is_first:
         return
-    block = measured_block(
-        "this-node",
-        cores=cluster.threads * len(cluster.devices) // nodes,
-        sockets=allocation.local_processes,
-        memory=physical_memory(),
-        bandwidth=bandwidth,
-        network=between.bandwidth if between is not None and nodes > 1 else None,
-        source=f"{processor()}, by simulator doctor --measure on {date.today().isoformat()}",
-    )
+    # The table holds peaks: measured rates over the usual efficiency.
+    node: dict[str, Any] = {
+        "cores": cluster.threads * len(cluster.devices) // nodes,
+        "sockets": allocation.local_processes,
+        "memory": round(physical_memory() / GB),
+        "bandwidth": round(bandwidth / EFFICIENCY["bandwidth"] / GB, 1),
+    }
+    if between is not None and nodes > 1:
+        node["network"] = round(between.bandwidth / EFFICIENCY["network"] / GB, 2)
+    node["source"] = f"{processor()}, by simulator doctor --measure on {date.today().isoformat()}"
     print(f"all cores of a node copy {bandwidth / 1e9:.3g} GB/s; for plan --device, in {DEVICES}:")
-    print(block, end="")
+    print(yaml.safe_dump({"this-node": node}, sort_keys=False, width=100), end="")
 
 
 def _transform(devices: Sequence[Device]) -> str:

@@ -1,4 +1,4 @@
-"""The rate of copies in memory, and the row of a table of devices for a node with measured rates."""
+"""The rate of copies in memory."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,34 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import yaml
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.cluster.mesh import Device
-from simulator.plan.machines import EFFICIENCY, GB
-
-
-def measured_block(
-    name: str,
-    *,
-    cores: int,
-    sockets: int,
-    memory: float,
-    bandwidth: float,
-    network: float | None,
-    source: str,
-) -> str:
-    """The block of the table for a node of processors with these measured rates (bytes per second):
-    its peaks are the rates over `EFFICIENCY`. network: None if it has not been measured."""
-    block = {
-        "cores": cores,
-        "sockets": sockets,
-        "memory": round(memory / GB),
-        "bandwidth": round(bandwidth / EFFICIENCY["bandwidth"] / GB, 1),
-    }
-    if network is not None:
-        block["network"] = round(network / EFFICIENCY["network"] / GB, 2)
-    return yaml.safe_dump({name: block | {"source": source}}, sort_keys=False, width=100)
 
 
 def copy_bandwidth(devices: Sequence[Device], size: int) -> float:
