@@ -45,7 +45,6 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "study": {"sweep": "sweep"},
     "cluster": {"submit": "run"},
-    "about": {"docs": "about", "cite": "about"},
 }
 """The core's commands in the order of the help, each with its module in this package."""
 COMMANDS = Registry[Command](
