@@ -144,9 +144,14 @@ class _Shells:
         step = steps[self.numbers]
         return jnp.where(step > 0, jnp.rint(parts / jnp.where(step > 0, step, 1)), 0)
 
+    def rounded(self, parts: jax.Array, steps: jax.Array) -> jax.Array:
+        """The rounded coefficients; the box mean is not rounded."""
+        values = self.integers(parts, steps) * steps[self.numbers]
+        return jnp.where(self.numbers == 0, parts, values)
+
     def errors(self, parts: jax.Array, energies: jax.Array, steps: jax.Array) -> jax.Array:
         """The error of each shell: of its coefficients or of its energy, whichever is larger."""
-        rounded = self.integers(parts, steps) * steps[self.numbers]
+        rounded = self.rounded(parts, steps)
         change = rounded - parts
         whole = jnp.where(steps > 0, energies, 1)
         of_field = jnp.sqrt(self.total(change**2) / whole)
@@ -173,10 +178,24 @@ class _Shells:
         return jnp.where(too_large, _SURE * asked * amplitudes, steps)
 
 
+def _squares(shells: _Shells, parts: jax.Array, steps: jax.Array, values: jax.Array) -> jax.Array:
+    """The squared change of the values at each point, summed over the components, one after the
+    other, which takes less memory."""
+    transform = shells.transform
+
+    def added(sums: jax.Array, component: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        real, imaginary = shells.rounded(component[0], steps)
+        back = transform.inverse((real + 1j * imaginary).astype(transform.complex_dtype))
+        return sums + (abs(back - component[1]) ** 2).astype(jnp.float64), None
+
+    return lax.scan(added, jnp.zeros(transform.physical.shape), (parts, values))[0]
+
+
 def _program(transform: Transform, asked: float) -> Callable[[jax.Array], tuple[jax.Array, _Found]]:
     """The compiled function from values (..., x, y, z) to integers (..., part, modes) and their
     record."""
     layout, physical = transform.layout, transform.physical
+    axes = [layout.order.index(axis) + 2 for axis in layout.seen_order]
 
     def rounded(given: jax.Array) -> tuple[jax.Array, _Found]:
         values = physical.whole(given, "rounding")
@@ -187,24 +206,10 @@ def _program(transform: Transform, asked: float) -> Callable[[jax.Array], tuple[
         shells = _Shells(transform, len(values))
         energies = shells.total(parts**2)
         steps = shells.steps(parts, energies, asked)
-        integers = shells.integers(parts, steps)
-
-        def added(
-            squares: jax.Array, component: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, None]:
-            part, value = component
-            kept = jnp.where(
-                shells.numbers == 0, part, shells.integers(part, steps) * steps[shells.numbers]
-            )
-            back = transform.inverse((kept[0] + 1j * kept[1]).astype(transform.complex_dtype))
-            return squares + (abs(back - value) ** 2).astype(jnp.float64), None
-
-        # One component after the other takes less memory.
-        nothing = jnp.zeros(physical.shape)
-        squares, _ = lax.scan(added, nothing, (parts, values))
+        squares = _squares(shells, parts, steps, values)
         scale = jnp.where(energies.sum() > 0, energies.sum(), 1)
-        axes = [layout.order.index(axis) + 2 for axis in layout.seen_order]
-        kind = _unsigned(asked, transform, len(values))
+        integers = shells.integers(parts, steps)
+        stored = jnp.where(integers < 0, -2 * integers - 1, 2 * integers)
         found = _Found(
             measured=shells.errors(parts, energies, steps).max(),
             rms=jnp.sqrt(physical.mean(squares) / scale),
@@ -212,18 +217,17 @@ def _program(transform: Transform, asked: float) -> Callable[[jax.Array], tuple[
             steps=steps,
             energies=energies,
             mean=jnp.where(shells.numbers == 0, parts, 0).sum((2, 3, 4)),
-            largest=jnp.where(integers < 0, -2 * integers - 1, 2 * integers).max(),
-            used=tuple(jnp.any(integers != 0, [i for i in range(5) if i != a]) for a in axes),
+            largest=stored.max(),
+            used=tuple(jnp.any(stored > 0, [i for i in range(5) if i != a]) for a in axes),
         )
-        stored = jnp.where(integers < 0, -2 * integers - 1, 2 * integers).astype(kind)
+        stored = stored.astype(_unsigned(asked, transform, len(values)))
         return layout.as_seen(stored.reshape(*lead, *stored.shape[1:])), found
 
-    def program(values: jax.Array) -> tuple[jax.Array, _Found]:
-        rank = values.ndim + 1
-        out = layout.seen_sharding(rank), layout.everywhere
-        return jax.jit(rounded, out_shardings=out)(values)
+    @lru_cache
+    def compiled(rank: int) -> Callable[[jax.Array], tuple[jax.Array, _Found]]:
+        return jax.jit(rounded, out_shardings=(layout.seen_sharding(rank), layout.everywhere))
 
-    return program
+    return lambda values: compiled(values.ndim + 1)(values)
 
 
 def _unsigned(asked: float, transform: Transform, components: int) -> np.dtype:

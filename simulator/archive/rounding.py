@@ -74,7 +74,7 @@ def signed(integers: np.ndarray) -> np.ndarray:
     return np.where(integers & 1, -half - 1, half)
 
 
-def values_of(entry: FieldEntry, component: int, integers: np.ndarray) -> np.ndarray:
+def decoded_values(entry: FieldEntry, component: int, integers: np.ndarray) -> np.ndarray:
     """The values of one component at the points, from its integers (part, modes)."""
     record = _rounded(entry)
     shells = shells_of(entry, [0] * len(record.axes), integers.shape[1:])

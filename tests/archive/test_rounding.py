@@ -16,7 +16,7 @@ from storage_support import in_child, save
 
 from simulator import Simulation, open_run
 from simulator.archive import rounding
-from simulator.archive.derived import unpack
+from simulator.archive.derived import write_unpacked
 from simulator.archive.rounded_field import RoundedDataset, Rounder
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
@@ -200,12 +200,12 @@ def test_other_programs_read_it_after_unpack(runs):
         assert "velocity_x" not in file
         assert f"data/{int(folder.name)}/particles/dust/position/x" in file
     assert not folder.with_suffix(".vtkhdf").exists()
-    assert unpack(folder) == [index, folder.with_suffix(".vtkhdf")]
+    assert write_unpacked(folder) == [index, folder.with_suffix(".vtkhdf")]
     values = open_snapshot(folder)["velocity"][...].astype(np.float32)
     with h5py.File(index) as file, h5py.File(folder.with_suffix(".vtkhdf")) as sidecar:
         assert_array_equal(file["velocity_y"], values[1])
         assert_array_equal(sidecar["VTKHDF/PointData/velocity"], np.moveaxis(values, 0, -1))
-    assert verify(folder).ok and unpack(open_run(runs[0]).snapshots[0].path) == []
+    assert verify(folder).ok and write_unpacked(open_run(runs[0]).snapshots[0].path) == []
 
 
 def rounded_save(parent: Path, step: int, alter: bool = False, **calls: Any) -> Path:
@@ -259,9 +259,9 @@ def test_refusals(tmp_path, capsys, overrides: list[str], line: str):
 
 def test_repeated_slices_read_the_file_once(runs, monkeypatch):
     calls = []
-    decode = rounding.values_of
+    decode = rounding.decoded_values
     monkeypatch.setattr(
-        "simulator.archive.snapshot_reader.values_of",
+        "simulator.archive.snapshot_reader.decoded_values",
         lambda *arguments: calls.append(1) or decode(*arguments),
     )
     monkeypatch.setattr(rounding.KEPT, "_values", type(rounding.KEPT._values)())
