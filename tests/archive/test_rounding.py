@@ -16,7 +16,6 @@ from storage_support import in_child, save
 
 from simulator import Simulation, open_run
 from simulator.archive import rounding
-from simulator.archive.derived import write_unpacked
 from simulator.archive.rounded_field import RoundedDataset, Rounder
 from simulator.archive.shard import Dataset
 from simulator.archive.snapshot_reader import Snapshot, open_snapshot
@@ -192,7 +191,7 @@ def rounded_folder(runs: tuple[Path, Path]) -> Path:
     return open_run(runs[1]).snapshots[-1].path
 
 
-def test_other_programs_read_it_after_unpack(runs):
+def test_other_programs_read_it_after_unpack(runs, capsys):
     folder = rounded_folder(runs)
     index = folder.with_suffix(".h5")
     with h5py.File(index) as file:
@@ -200,12 +199,15 @@ def test_other_programs_read_it_after_unpack(runs):
         assert "velocity_x" not in file
         assert f"data/{int(folder.name)}/particles/dust/position/x" in file
     assert not folder.with_suffix(".vtkhdf").exists()
-    assert write_unpacked(folder) == [index, folder.with_suffix(".vtkhdf")]
+    assert main(["unpack", str(folder)]) == 0
+    assert capsys.readouterr().out.split() == [str(index), str(folder.with_suffix(".vtkhdf"))]
     values = open_snapshot(folder)["velocity"][...].astype(np.float32)
     with h5py.File(index) as file, h5py.File(folder.with_suffix(".vtkhdf")) as sidecar:
         assert_array_equal(file["velocity_y"], values[1])
         assert_array_equal(sidecar["VTKHDF/PointData/velocity"], np.moveaxis(values, 0, -1))
-    assert verify(folder).ok and write_unpacked(open_run(runs[0]).snapshots[0].path) == []
+    assert verify(folder).ok
+    assert main(["unpack", str(runs[0])]) == 2
+    assert "no rounded snapshot" in capsys.readouterr().err
 
 
 def rounded_save(parent: Path, step: int, alter: bool = False, **calls: Any) -> Path:
