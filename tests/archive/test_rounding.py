@@ -18,7 +18,7 @@ from simulator import Simulation, open_run
 from simulator.archive import rounding
 from simulator.archive.rounded_field import RoundedDataset, Rounder
 from simulator.archive.shard import Dataset
-from simulator.archive.snapshot_reader import Snapshot, open_snapshot
+from simulator.archive.snapshot_reader import RoundedField, Snapshot, open_snapshot
 from simulator.archive.stored_state import component_labels, physical_axes
 from simulator.archive.verify import verify
 from simulator.cli import main
@@ -174,6 +174,24 @@ def test_a_run_rounds_fields_and_nothing_else(runs, capsys):
         for part in ("x/0", "y/1"):
             assert_array_equal(a[f"velocity/{part}"], b[f"velocity/{part}"])
     assert main(["verify", str(runs[1])]) == 0
+
+
+def test_faint_shells_of_a_run_in_single_precision_have_the_energies_of_the_state(tmp_path):
+    case = write_case(tmp_path, CASE.replace("viscosity: 0.02", "viscosity: 0.5"))
+    more = ["precision=single", "output.snapshots.error=1e-3", "devices.count=1"]
+    assert simulate(case, tmp_path / "run", "time.stop=0.4", *more) == 0
+    run = open_run(tmp_path / "run")
+    snapshot = run.snapshots[-1]
+    record = snapshot["velocity"].entry.rounded
+    assert record is not None and snapshot["velocity"].dtype == np.float64
+    energies = np.zeros(len(record.steps))
+    for component in range(3):
+        part = RoundedField(snapshot.path, snapshot.manifest, "velocity").integers[component]
+        energies += rounding.energies_of(snapshot["velocity"].entry, (0, 0, 0), part)
+    wanted = 2 * record.shell_width * run.spectra["kinetic_energy"][-1]
+    stored = np.array(record.steps[1:]) > 0
+    assert wanted[stored].min() < 1e-8 * wanted.max()
+    assert_allclose(energies[1:][stored], wanted[stored], rtol=1e-3 + 1e-5)
 
 
 def test_a_rounded_snapshot_starts_a_run_and_is_measured_again(runs, tmp_path):
