@@ -58,7 +58,7 @@ def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
 
 # Blocks whose numbers may differ between configurations that share programs.
 VARIED = ("model", "forcing", "terms")
-TIME_STEP = ("dt", "cfl", "max_dt")
+TIME_STEP = ("dt", "cfl", "error", "max_dt")
 # Blocks on which a step does not depend, except `run.memory`.
 _APART = ("name", "output", "initial", "run", "slurm")
 

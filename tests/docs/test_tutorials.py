@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from run_support import install
 
 from simulator import open_run
-from simulator.cli.about import FOLDER
+from simulator.cli.columns import FOLDER
 
 from .blocks import ROOT, blocks
 
@@ -36,6 +36,15 @@ def test_an_equation_of_ones_own(somewhere: Path):
         shown[shown.index("    evolved") :].strip()
         == shipped[shipped.index("    evolved") :].strip()
     )
+
+
+def test_the_log_posterior_is_the_script_s():
+    """The class of the page, and its flow, are those of `scripts/infer_flow.py`."""
+    page = FOLDER / "tutorials" / "inference.md"
+    script = (ROOT / "scripts" / "infer_flow.py").read_text()
+    shown = blocks("python", [page])[0].text
+    (flow,) = blocks('yaml title="flow.yaml"', [page])
+    assert shown[shown.index("class") :] in script and flow.text in script
 
 
 CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]
