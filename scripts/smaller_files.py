@@ -88,6 +88,7 @@ class Files:
         self.folder = folder
         self.number = 0
         state = simulation.state
+        self.evolved = state.fields
         axes = physical_axes(simulation.transform)
         self.fields = []
         for name in simulation.model.fields:
@@ -101,7 +102,9 @@ class Files:
         self.number += 1
         with contextlib.closing(Writer(self.simulation.cluster)) as writer:
             began = time.perf_counter()
-            fields = self.fields if rounder is None else list(map(rounder.rounded, self.fields))
+            fields = self.fields
+            if rounder is not None:
+                fields = [rounder.rounded(field, self.evolved) for field in fields]
             fields = [*fields, *(map(modulus_of, self.fields) if modulus else ())]
             writer.submit(self.folder, self.number, fields, {"time": 0.0}, options=options)
             folder = writer.wait()
@@ -129,9 +132,9 @@ class Shells:
         number = np.sqrt(self.k_squared) / record.shell_width + 0.5 + 1e-9
         self.number = np.where(self.k_squared == 0, 0, number // 1 + 1).astype(int)
         self.before, self.after = coefficients(exact), coefficients(snapshot[name][...])
-        self.stored = np.array(record.steps) > 0
         self.energy = self.total(self.before)
         modes = np.bincount(self.number.ravel())
+        self.stored = np.isin(np.arange(len(modes)), np.flatnonzero(record.steps))
         round_off = ROUND_OFF**2 * self.energy.sum() / self.number.size
         self.clear = self.stored & (self.energy > modes * round_off)
 
@@ -217,7 +220,7 @@ def rows(case: str, points: int, rounds: int, folder: Path) -> Iterator[dict[str
     exact = files.save(Options(index=False)).snapshot
     packed = Options("gzip", single=True, index=False)
     for error in ERRORS:
-        rounder = Rounder(simulation.placement, error)
+        rounder = Rounder(simulation, error)
         files.save(Options(index=False), rounder)  # compiles
         pairs = [
             (files.save(packed), files.save(Options(index=False), rounder)) for _ in range(rounds)

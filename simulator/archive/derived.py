@@ -47,7 +47,7 @@ def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
     return problems
 
 
-def unpack(folder: Path) -> list[Path]:
+def write_unpacked(folder: Path) -> list[Path]:
     """Write the index and the sidecar of a committed folder with the values of its rounded fields,
     if it has any; returns the files. Raises OSError, and the errors of `read_manifest`."""
     manifest = read_manifest(folder)

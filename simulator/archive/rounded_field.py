@@ -1,8 +1,9 @@
 """Rounds fields in shells of wavenumbers on the devices; `simulator.archive.rounding` says how."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -13,8 +14,11 @@ from jax import lax
 from simulator.archive.manifest import UNSIGNED, Axis, Rounding
 from simulator.archive.shard import Block, Dataset, own_blocks
 from simulator.archive.stored_state import spectral_axes
-from simulator.simulation.placement import Placement
+from simulator.simulation.simulation import Simulation
 from simulator.spectral import Transform
+from simulator.spectral.sheared import ShearedTransform
+
+Fields = Mapping[str, jax.Array]
 
 _PASSES = 6
 """Passes that adjust the steps. The first half of them also raises steps: a shell may have fewer
@@ -53,24 +57,42 @@ class RoundedDataset(Dataset):
 
 
 class Rounder:
-    """Rounds fields of a run, each to the relative error `asked` in every shell."""
+    """Rounds fields of a run, each to the relative error `asked` in every shell.
 
-    def __init__(self, placement: Placement, asked: float) -> None:
+    The coefficients of evolved fields are those of the state, which do not have the round-off of
+    values; those of other fields, and of flows in a sheared frame, are transformed from values."""
+
+    def __init__(self, simulation: Simulation, asked: float) -> None:
         self._asked = asked
-        transform = partial(placement.transform, exchange="full", every=True)
-        self._transform = lru_cache(lambda real: transform(real=real))
-        self.program = lru_cache(lambda real: _program(self._transform(real), asked))
+        self._evolved = {
+            name: transform
+            for name, transform in simulation.model.transforms.items()
+            if not isinstance(transform, ShearedTransform)
+        }
+        transform = partial(simulation.placement.transform, exchange="full", every=True)
+        self._every = lru_cache(lambda real: transform(real=real))
+        self._program = lru_cache(_program)
 
-    def rounded(self, dataset: Dataset) -> Dataset:
-        """The rounded field; the field itself if it is not finite everywhere. Collective."""
-        real = dataset.dtype.kind == "f"
-        integers, found = self.program(real)(dataset.array)
+    def program(self, name: str, values: jax.Array, fields: Fields) -> "tuple[jax.Array, _Found]":
+        """The integers of a field (..., part, modes), and the numbers of its record, from its
+        values and the evolved fields."""
+        modes = fields.get(name) if name in self._evolved else None
+        return self._program(self._of(name, values), self._asked)(values, modes)
+
+    def _of(self, name: str, values: jax.Array) -> Transform:
+        is_real = jnp.issubdtype(values.dtype, jnp.floating)
+        return self._evolved.get(name) or self._every(bool(is_real))
+
+    def rounded(self, dataset: Dataset, fields: Fields = MappingProxyType({})) -> Dataset:
+        """A field rounded, given the evolved fields; the field itself if it is not finite
+        everywhere. Collective."""
+        integers, found = self.program(dataset.name, dataset.array, fields)
         found = jax.device_get(found)
         if not np.isfinite(found.rms):
             return dataset
-        layout = self._transform(real).layout
+        layout = self._of(dataset.name, dataset.array).layout
         axes = spectral_axes(layout)
-        halved = dataset.axes[-1].name if real else ""
+        halved = dataset.axes[-1].name if dataset.dtype.kind == "f" else ""
         places = tuple(
             _places(axis, used, axis.name == halved)
             for axis, used in zip(axes, found.used, strict=True)
@@ -144,9 +166,14 @@ class _Shells:
         step = steps[self.numbers]
         return jnp.where(step > 0, jnp.rint(parts / jnp.where(step > 0, step, 1)), 0)
 
+    def rounded(self, parts: jax.Array, steps: jax.Array) -> jax.Array:
+        """The rounded coefficients; the box mean is not rounded."""
+        values = self.integers(parts, steps) * steps[self.numbers]
+        return jnp.where(self.numbers == 0, parts, values)
+
     def errors(self, parts: jax.Array, energies: jax.Array, steps: jax.Array) -> jax.Array:
         """The error of each shell: of its coefficients or of its energy, whichever is larger."""
-        rounded = self.integers(parts, steps) * steps[self.numbers]
+        rounded = self.rounded(parts, steps)
         change = rounded - parts
         whole = jnp.where(steps > 0, energies, 1)
         of_field = jnp.sqrt(self.total(change**2) / whole)
@@ -173,38 +200,38 @@ class _Shells:
         return jnp.where(too_large, _SURE * asked * amplitudes, steps)
 
 
-def _program(transform: Transform, asked: float) -> Callable[[jax.Array], tuple[jax.Array, _Found]]:
-    """The compiled function from values (..., x, y, z) to integers (..., part, modes) and their
-    record."""
-    layout, physical = transform.layout, transform.physical
+def _squares(shells: _Shells, parts: jax.Array, steps: jax.Array, values: jax.Array) -> jax.Array:
+    """The squared change of the values at each point, summed over the components, one after the
+    other, which takes less memory."""
+    transform = shells.transform
 
-    def rounded(given: jax.Array) -> tuple[jax.Array, _Found]:
+    def added(sums: jax.Array, component: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        real, imaginary = shells.rounded(component[0], steps)
+        back = transform.inverse((real + 1j * imaginary).astype(transform.complex_dtype))
+        return sums + (abs(back - component[1]) ** 2).astype(jnp.float64), None
+
+    return lax.scan(added, jnp.zeros(transform.physical.shape), (parts, values))[0]
+
+
+def _program(transform: Transform, asked: float) -> Callable[..., tuple[jax.Array, _Found]]:
+    """The compiled function from values (..., x, y, z), and the coefficients where they are known,
+    to integers (..., part, modes) and their record."""
+    layout, physical = transform.layout, transform.physical
+    axes = [layout.order.index(axis) + 2 for axis in layout.seen_order]
+
+    def rounded(given: jax.Array, known: jax.Array | None) -> tuple[jax.Array, _Found]:
         values = physical.whole(given, "rounding")
         lead = values.shape[:-3]
         values = values.reshape(-1, *values.shape[-3:])
-        modes = transform.forward(values)
+        modes = transform.forward(values) if known is None else known.reshape(-1, *layout.shape)
         parts = jnp.stack([modes.real, modes.imag], axis=1).astype(jnp.float64)
         shells = _Shells(transform, len(values))
         energies = shells.total(parts**2)
         steps = shells.steps(parts, energies, asked)
-        integers = shells.integers(parts, steps)
-
-        def added(
-            squares: jax.Array, component: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, None]:
-            part, value = component
-            kept = jnp.where(
-                shells.numbers == 0, part, shells.integers(part, steps) * steps[shells.numbers]
-            )
-            back = transform.inverse((kept[0] + 1j * kept[1]).astype(transform.complex_dtype))
-            return squares + (abs(back - value) ** 2).astype(jnp.float64), None
-
-        # One component after the other takes less memory.
-        nothing = jnp.zeros(physical.shape)
-        squares, _ = lax.scan(added, nothing, (parts, values))
+        squares = _squares(shells, parts, steps, values)
         scale = jnp.where(energies.sum() > 0, energies.sum(), 1)
-        axes = [layout.order.index(axis) + 2 for axis in layout.seen_order]
-        kind = _unsigned(asked, transform, len(values))
+        integers = shells.integers(parts, steps)
+        stored = jnp.where(integers < 0, -2 * integers - 1, 2 * integers)
         found = _Found(
             measured=shells.errors(parts, energies, steps).max(),
             rms=jnp.sqrt(physical.mean(squares) / scale),
@@ -212,18 +239,17 @@ def _program(transform: Transform, asked: float) -> Callable[[jax.Array], tuple[
             steps=steps,
             energies=energies,
             mean=jnp.where(shells.numbers == 0, parts, 0).sum((2, 3, 4)),
-            largest=jnp.where(integers < 0, -2 * integers - 1, 2 * integers).max(),
-            used=tuple(jnp.any(integers != 0, [i for i in range(5) if i != a]) for a in axes),
+            largest=stored.max(),
+            used=tuple(jnp.any(stored > 0, [i for i in range(5) if i != a]) for a in axes),
         )
-        stored = jnp.where(integers < 0, -2 * integers - 1, 2 * integers).astype(kind)
+        stored = stored.astype(_unsigned(asked, transform, len(values)))
         return layout.as_seen(stored.reshape(*lead, *stored.shape[1:])), found
 
-    def program(values: jax.Array) -> tuple[jax.Array, _Found]:
-        rank = values.ndim + 1
-        out = layout.seen_sharding(rank), layout.everywhere
-        return jax.jit(rounded, out_shardings=out)(values)
+    @lru_cache
+    def compiled(rank: int) -> Callable[..., tuple[jax.Array, _Found]]:
+        return jax.jit(rounded, out_shardings=(layout.seen_sharding(rank), layout.everywhere))
 
-    return program
+    return lambda values, known: compiled(values.ndim + 1)(values, known)
 
 
 def _unsigned(asked: float, transform: Transform, components: int) -> np.dtype:

@@ -74,7 +74,7 @@ def signed(integers: np.ndarray) -> np.ndarray:
     return np.where(integers & 1, -half - 1, half)
 
 
-def values_of(entry: FieldEntry, component: int, integers: np.ndarray) -> np.ndarray:
+def decoded_values(entry: FieldEntry, component: int, integers: np.ndarray) -> np.ndarray:
     """The values of one component at the points, from its integers (part, modes)."""
     record = _rounded(entry)
     shells = shells_of(entry, [0] * len(record.axes), integers.shape[1:])
@@ -127,7 +127,8 @@ def energy_problem(entry: FieldEntry, energies: np.ndarray, name: str) -> str | 
 
 
 class _Kept:
-    """The values of the last components that were read, at most `MOST_KEPT` bytes."""
+    """The values of the component that was read last, and of earlier ones up to `MOST_KEPT` bytes
+    in all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,7 +140,9 @@ class _Kept:
                 values = make()
                 values.flags.writeable = False
             self._values[key] = values
-            while sum(v.nbytes for v in self._values.values()) > MOST_KEPT:
+            while (
+                len(self._values) > 1 and sum(v.nbytes for v in self._values.values()) > MOST_KEPT
+            ):
                 self._values.popitem(last=False)
             return values
 

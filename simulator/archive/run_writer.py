@@ -76,7 +76,7 @@ class Output:
         self._index_due = 0.0
         self._unlisted = False
         asked = simulation.config.output.snapshots.error
-        self._rounder = None if asked is None else Rounder(simulation.placement, asked)
+        self._rounder = None if asked is None else Rounder(simulation, asked)
 
     def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, which the caller compiles before the first step and
@@ -252,7 +252,7 @@ class Output:
             )
         index = settings.index or bool(snapshot_files(dict(output)))
         if self._rounder is not None:
-            saved = [self._rounder.rounded(dataset) for dataset in saved]
+            saved = [self._rounder.rounded(dataset, state.fields) for dataset in saved]
         elif index and all(dataset.dtype.kind == "c" for dataset in saved):
             saved += [modulus_of(dataset) for dataset in saved]
         saved += self._particles(state)

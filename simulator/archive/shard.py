@@ -215,16 +215,11 @@ def build_shard(
     placed: list[tuple[int, np.ndarray]] = []
     with hdf5_into(image, LIBVER, Path(shard_name(process_id))) as file:
         for path, block, data in parts:
+            chunk = chunk_shape(data.shape, data.dtype.itemsize)
             if path.partition("/")[0] in integers:
-                stored = write_integers(
-                    file, path, data, chunk_shape(data.shape, data.dtype.itemsize)
-                )
+                stored = write_integers(file, path, data, chunk)
             elif filters:
-                chunks = (
-                    {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)}
-                    if data.ndim
-                    else {}
-                )
+                chunks = {**filters, "chunks": chunk} if data.ndim else {}
                 stored = file.create_dataset(path, data=data, **chunks)
             else:
                 parent, _, name = path.rpartition("/")

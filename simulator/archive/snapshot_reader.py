@@ -25,7 +25,7 @@ from simulator.archive.manifest import (
     load_filters,
     read_manifest,
 )
-from simulator.archive.rounding import KEPT, energies_of, energy_problem, values_of
+from simulator.archive.rounding import KEPT, decoded_values, energies_of, energy_problem
 from simulator.archive.seal import ALTERED
 from simulator.config.yaml12 import parse_yaml
 from simulator.files import checksum, pieces_of, reason
@@ -262,7 +262,7 @@ class RoundedField(StoredField):
             out[...] = KEPT.get((*self._key, number), make)[part]
 
     def _values(self, number: int, component: tuple[int, ...]) -> np.ndarray:
-        return values_of(self.entry, number, self.integers[(*component, ...)])
+        return decoded_values(self.entry, number, self.integers[(*component, ...)])
 
     def problem(self) -> str | None:
         """Whether the integers have other energies than the field had, beyond the stated error."""

@@ -101,11 +101,13 @@ def unpack_command(args: argparse.Namespace) -> int:
     as they are.
 
     example: simulator unpack outputs/taylor_green/snapshots/00000010"""
-    from simulator.archive.derived import unpack
+    from simulator.archive.derived import write_unpacked
     from simulator.archive.snapshot_reader import snapshot_folder
     from simulator.archive.verify import stored_in
 
-    files = [file for save in stored_in(snapshot_folder(args.path)) for file in unpack(save)]
+    files = [
+        file for save in stored_in(snapshot_folder(args.path)) for file in write_unpacked(save)
+    ]
     if not files:
         raise UserError(
             f"{args.path}: no rounded snapshot; other programs read its fields as it is"

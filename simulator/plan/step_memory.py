@@ -12,7 +12,6 @@ from math import ceil, prod
 from typing import Any, Literal, cast, get_args
 
 import jax
-import jax.numpy as jnp
 
 from simulator.archive.rounded_field import Rounder
 from simulator.archive.stored_state import RunInputs
@@ -81,15 +80,14 @@ def program_memory(
             names = simulation.config.output.snapshots.fields or outputs.stored_fields(
                 simulation.model
             )
-            largest = max(map(simulation.field_program, names), key=size)
+            largest = max(names, key=lambda name: size(simulation.field_program(name)))
             asked = simulation.config.output.snapshots.error
 
             def output(state: State) -> Any:
-                values = largest(state)
+                values = simulation.field_program(largest)(state)
                 if asked is None:
                     return values
-                is_real = jnp.issubdtype(values.dtype, jnp.floating)
-                return Rounder(simulation.placement, asked).program(is_real)(values)
+                return Rounder(simulation, asked).program(largest, values, state.fields)
 
             lowered = jax.jit(output).lower(state)
 

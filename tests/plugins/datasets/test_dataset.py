@@ -203,6 +203,16 @@ def test_a_data_set_has_the_values_of_the_runs_and_their_statistics(computed: Sw
     assert_allclose(stats["rms_delta"]["velocity"], increments, rtol=1e-10)
 
 
+def test_rounded_snapshots_are_in_the_certificate(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("base.yaml").write_text(base_of().replace("every: 0.1", "every: 0.1, error: 1e-3"))
+    Path("study.yaml").write_text(study_of(3, "split: [0.4, 0.3, 0.3], refined_runs: 0"))
+    assert main(["dataset", "study.yaml"]) == 0
+    certificates = open_sweep("study.yaml").certificates
+    assert_array_equal(certificates["error_asked"], [1e-3] * 3)
+    assert all(1e-4 < error <= 1e-3 for error in certificates["error_measured"])
+
+
 @pytest.mark.parametrize("name", ["stats.yaml", "certificate.json"])
 def test_a_damaged_summary_is_made_again(computed: Sweep, name: str, capsys):
     path = computed.folder / "dataset" / name
