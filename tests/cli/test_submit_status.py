@@ -99,7 +99,7 @@ def test_command_line_over_file_over_site_lines_of_shell_included(tmp_path, site
 
 
 @pytest.mark.parametrize(
-    ("arguments", "cores"),
+    "arguments, cores",
     [
         (("--gpus-per-node", "4"), "4"),
         (("--gpus-per-node", "4", "--tasks-per-node", "1"), "16"),
@@ -127,7 +127,7 @@ echo 'fast|2|1-00:00:00|64|2|gpu:a100:4(S:0-1)'
 
 
 @pytest.mark.parametrize(
-    ("arguments", "flags", "share"),
+    "arguments, flags, share",
     [
         ("--nodes 2", "2 32", "128 of 128 cores on 2 nodes (4 processes with 32 cores each)"),
         ("--nodes 1 --partition small", "1 8", "8 of 8 cores on 1 node (1 process with 8 cores)"),
@@ -158,7 +158,7 @@ def test_nodes_of_processors_are_taken_whole(tmp_path, capsys, arguments, flags,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--nodes", "none"], r"command line: slurm\.nodes: "),
         (["--time", "tomorrow"], r"command line: slurm\.time: "),
@@ -176,8 +176,7 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, arguments, me
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@pytest.mark.parametrize("arguments, message",
     [
         ("--nodes 99", "nodes: 99 is too many: partition test has 3 nodes"),
         ("--nodes 2 --partition small", "nodes: 2 is too many: partition small has 1 node"),
@@ -257,7 +256,7 @@ NOW = datetime.now().astimezone()
 
 
 @pytest.mark.parametrize(
-    ("found", "job_state", "writing", "began", "word"),
+    "found, job_state, writing, began, word",
     [
         (None, None, False, False, "not started"),
         (None, "PENDING", False, False, "pending"),

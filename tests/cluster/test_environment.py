@@ -141,7 +141,7 @@ GPU = """
 """
 
 
-@pytest.mark.parametrize(("devices", "roots"), [(128, ""), (129, "128"), (1024, "128")])
+@pytest.mark.parametrize("devices, roots", [(128, ""), (129, "128"), (1024, "128")])
 def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     environ: dict[str, str] = {}
     environment.with_xla_flags("gpu", environ, devices)
@@ -288,7 +288,7 @@ OTHER_JAX = {"gpus_on_node": None, "versions": ("jax 0.11.2",)}
 
 
 @pytest.mark.parametrize(
-    ("processes", "problem", "cure"),
+    "processes, problem, cure",
     [
         (
             [facts(2), facts(3, gpus_taken=("GPU-a",))],
@@ -323,7 +323,7 @@ def test_idle_gpus_are_named_and_numbers_of_control_groups_are_not_one_gpu():
 
 
 @pytest.mark.parametrize(
-    ("environ", "changes", "plugin", "problem", "cure"),
+    "environ, changes, plugin, problem, cure",
     [
         ({}, {}, False, "this JAX runs on the CPU only", "./scripts/run --setup"),
         ({"JAX_PLATFORMS": "cpu"}, {}, True, "hides the GPUs", "unset"),

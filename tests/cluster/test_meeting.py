@@ -310,7 +310,7 @@ RECORD = {"model.viscosity": "0.02", "numpy": "2.4.0", "/a/force.py": "checksum 
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    "others, said",
     [
         (
             RECORD | {"model.viscosity": "0.2"},

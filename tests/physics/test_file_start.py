@@ -71,7 +71,7 @@ def test_a_start_from_files_is_that_from_their_values(name: str, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    "change, problem",
     [
         ("fields.velocity=flat.npy", r"flat.npy: its shape is \(3, 12, 10\); \(3, 12, 10, 9\) is"),
         ("fields.velocity=complex.npy", "complex.npy: holds complex values; real ones are needed"),

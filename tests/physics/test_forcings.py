@@ -187,7 +187,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "message"), WRONG)
+@pytest.mark.parametrize("old, new, message", WRONG)
 def test_a_wrong_force_in_a_list_is_one_line_with_its_place(old, new, message, tmp_path):
     path = tmp_path / "run.yaml"
     assert old in FLOW

@@ -429,7 +429,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "overrides", "message"), REFUSED)
+@pytest.mark.parametrize("text, overrides, message", REFUSED)
 def test_a_refusal_is_one_line(text, overrides, message):
     path = source(FUNCTIONS)
     overrides = [overrides] if isinstance(overrides, str) else overrides

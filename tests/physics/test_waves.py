@@ -127,7 +127,7 @@ def matrices(sim: Simulation, fields: Evolved) -> np.ndarray:
     return np.moveaxis(np.array(columns), (0, 1, 2), (2, 1, 0))
 
 
-@pytest.mark.parametrize(("name", "model", "dimensions"), MATRICES)
+@pytest.mark.parametrize("name, model, dimensions", MATRICES)
 def test_functions_of_the_matrices(name, model, dimensions):
     """exp(L dt), phi_1, phi_2 and phi_3, from exp of [[z, 1, 0, 0], [0, 0, 1, 0], ...]."""
     sim = waved(model, dimensions)
@@ -148,7 +148,7 @@ def test_functions_of_the_matrices(name, model, dimensions):
             assert abs(operator[:, mode] - row[:, wanted] @ vectors[:, mode]).max() < 2e-13
 
 
-@pytest.mark.parametrize(("name", "model", "dimensions"), CASES)
+@pytest.mark.parametrize("name, model, dimensions", CASES)
 def test_the_rest_and_the_waves_are_the_equation(name, model, dimensions):
     """N + L u does not depend on which of both holds the waves."""
     rates = []
@@ -201,7 +201,7 @@ def test_waves_are_exact_at_any_dt(name, integrator):
 
 
 @pytest.mark.parametrize(
-    ("integrator", "expected"),
+    "integrator, expected",
     [("rk2", 2), tier("rk3", 3, brief=False), ("rk4", 4), ("etdrk4", 4)],
 )
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_an_own_equation_couples_its_fields(own):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    "old, new, message",
     [
         ('("c", "a")', '("c", "d")', "own.py:11: waves: returned .* two of the fields a, b, c"),
         ("1 + 0 * ky", "1 / ky", "model: Three: linear and waves have to be finite"),
@@ -327,7 +327,7 @@ def test_growth_that_dt_does_not_resolve_is_refused(own):
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    "model, message",
     [
         ({"kind": "navier_stokes", "viscosity": 1.0}, "time.waves: navier_stokes with these"),
         ({**MAGNETIC, "kinematic": True}, "time.waves: mhd with these parameters has no waves"),

@@ -81,7 +81,7 @@ def test_several_processes_measure_one_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--devices", "0"], "devices.count"),
         (["--devices", "3", "--processes", "2"], "3 is not a multiple of 2 processes"),

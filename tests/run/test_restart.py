@@ -65,7 +65,7 @@ def interrupted(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("way", "reason"), [("file", "the file stop in the run folder"), ("signal", "SIGINT")]
+    "way, reason", [("file", "the file stop in the run folder"), ("signal", "SIGINT")]
 )
 def test_a_stopped_run_continues_bit_for_bit(
     config, undisturbed, tmp_path, capsys, way: str, reason: str

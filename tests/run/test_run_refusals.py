@@ -89,7 +89,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "message"), REFUSED)
+@pytest.mark.parametrize("old, new, message", REFUSED)
 def test_every_command_refuses_alike(
     tmp_path, capsys, monkeypatch, old: str, new: str, message: str
 ):
@@ -250,7 +250,7 @@ def refused(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ("time.stp=2", "command line: time.stp: unknown key, did you mean time.stop?"),
         ("nonsense", "command line: nonsense: an override is written key=value, e.g. time.stop=2"),
@@ -283,7 +283,7 @@ NEEDED = "shape (3, 16, 12, 10) is needed"
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    "code, message",
     [
         ("def build(:", ":4: cannot be run: SyntaxError: "),
         ("def other(x): pass", ": has no function 'build'; it has other"),
@@ -335,7 +335,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line, message",
     [
         ("run nowhere.yaml", "nowhere.yaml: no such file"),
         ("resume nowhere", "nowhere: no such folder; name the folder that output.directory gave"),

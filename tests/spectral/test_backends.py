@@ -71,7 +71,7 @@ def test_usable_counts_and_every_proper_factorisation_is_timed():
 
 
 @pytest.mark.parametrize(
-    ("shape", "count", "backend", "decomposition", "parts"),
+    "shape, count, backend, decomposition, parts",
     [
         (
             *((64, 64, 64), 64, "custom_partitioning", "slab"),

@@ -143,7 +143,7 @@ def hashes(sweep) -> dict[float, str]:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kept"),
+    "old, new, kept",
     [
         ("count: 1", "count: 4", True),
         ("{every_steps: 1}", "{every_steps: 7}", True),

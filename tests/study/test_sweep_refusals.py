@@ -22,7 +22,7 @@ SAMPLE = "sample: {n: 2, parameters: {model.viscosity: "
 
 
 @pytest.mark.parametrize(
-    ("block", "message"),
+    "block, message",
     [
         ("gird: {a: [1]}", "gird: unknown key, did you mean sweep.grid?"),
         ("grid: [1]", "grid: keys of the run's file and their values are needed, not [1]"),
@@ -97,7 +97,7 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("base: base.yaml\n", "1: sweep: missing; it is required"),
         ("# soon\n", "1: empty; a sweep needs at least base and sweep"),
@@ -182,7 +182,7 @@ def test_a_mistake_of_a_run_in_the_middle_is_found(refused):
 
 
 @pytest.mark.parametrize(
-    ("expression", "message"),
+    "expression, message",
     [
         (
             "final.enrgy",

@@ -115,7 +115,7 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line, message",
     [
         ("run study.yaml --jobs 0", "--jobs: must be at least 1, not 0"),
         ("run study.yaml --index 5", "--index: {folder}/study.yaml has no run 5; it has 0 to 2"),
@@ -152,7 +152,7 @@ def _no_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "text"),
+    "numbers, text",
     [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")],
 )
 def test_ranges(numbers: list[int], text: str):

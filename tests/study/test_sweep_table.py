@@ -184,7 +184,7 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
+@pytest.mark.parametrize("line, expected", CHOSEN.items())
 def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]):
     """The runs are done, failed, interrupted and waiting."""
     chosen: list[int] = []
@@ -280,7 +280,7 @@ CUT_OFF = MemberState.INTERRUPTED
 
 
 @pytest.mark.parametrize(
-    ("prepare", "stage", "detail"),
+    "prepare, stage, detail",
     [
         (lambda folder, record: None, MemberState.WAITING, ""),
         (
@@ -331,7 +331,7 @@ def test_pictures_of_what_there_is(half_done):
 
 @pytest.mark.plugins
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         (
             {"x": "model.viscosty"},
@@ -407,7 +407,7 @@ def test_the_error_of_a_mean_knows_of_correlation():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("mean.(energy +)", "cannot be computed"),
         ("mean.(open('x'))", "only numbers"),

@@ -266,7 +266,7 @@ def test_numbers_of_rotation_stratification_and_magnetic_diffusion():
 
 
 @pytest.mark.parametrize(
-    ("model", "forcing"),
+    "model, forcing",
     [
         ({"kind": "navier_stokes"}, {"kind": "linear", "coefficient": 2.0}),
         ({"kind": "navier_stokes"}, {"kind": "constant_power", "rate": 2.0, "band": [1, 3]}),

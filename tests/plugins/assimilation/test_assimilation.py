@@ -218,7 +218,7 @@ def uncertain_flow(folder: Path, model: str, uncertain: dict[str, float]) -> Sim
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("of", "method"), slow_but(product(SCALARS, ("variational", "ensemble")), OFTEN)
+    "of, method", slow_but(product(SCALARS, ("variational", "ensemble")), OFTEN)
 )
 def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str):
     """Observed at all points with an error of a tenth, the flow has an error of at most as much, of
@@ -350,7 +350,7 @@ def test_observations_of_every_kind(case: Path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change, words",
     [
         (
             {"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
@@ -398,7 +398,7 @@ devices: {platform: cpu, count: 2}
 
 @pytest.mark.parametrize("method", ["variational", "ensemble"])
 @pytest.mark.parametrize(
-    ("base", "words"),
+    "base, words",
     [
         (FLOW.replace("INTEGRATOR", "rk2") + PARTICLES, "this run has particles (drops)"),
         (WAVES, "a prior describes real fields, and this model has none"),

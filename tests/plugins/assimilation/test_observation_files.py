@@ -177,7 +177,7 @@ def test_no_nonsense_is_taken_for_observations(simulation: Simulation, tmp_path:
     assert accepted == []
 
 
-@pytest.mark.parametrize(("kind", "suffix"), KINDS)
+@pytest.mark.parametrize("kind, suffix", KINDS)
 def test_good_files_are_read_and_damaged_ones_are_refused(
     simulation: Simulation, tmp_path: Path, kind: str, suffix: str
 ):
@@ -199,7 +199,7 @@ def test_good_files_are_read_and_damaged_ones_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("", "no rows"),
         ("time,x,y,velocity_x\n", "no rows"),

@@ -313,7 +313,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("case", "term", "others", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))]
+    "case, term, others, message", REFUSED, ids=[str(i) for i in range(len(REFUSED))]
 )
 def test_a_file_that_does_not_fit_is_refused_in_a_line(
     case, term, others, message, reference, tmp_path

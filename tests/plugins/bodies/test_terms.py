@@ -273,7 +273,7 @@ def test_a_function_gives_the_same_term_as_a_formula(code):
     assert_allclose(*both, atol=1e-14)
 
 
-@pytest.mark.parametrize(("shape", "blown"), [((8, 8, 8), True), ((8, 8), False)])
+@pytest.mark.parametrize("shape, blown", [((8, 8, 8), True), ((8, 8), False)])
 def test_a_uniform_viscosity_is_that_of_the_model(shape, blown):
     """In both forms of advection, with a scalar that has a mean gradient. nu k^2 is explicit here:
     (nu k^2 dt)^5 / 120 = 1e-10 a step at k^2 = 12."""
@@ -425,7 +425,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("case", "override", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))]
+    "case, override, message", REFUSED, ids=[str(i) for i in range(len(REFUSED))]
 )
 def test_a_term_that_cannot_act_is_refused_in_a_line(case, override, message, tmp_path, code):
     (tmp_path / "run.yaml").write_text(case)

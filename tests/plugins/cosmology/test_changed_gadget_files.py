@@ -250,7 +250,7 @@ def test_any_header_is_read_or_refused_in_a_line(run, count: int, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "line"),
+    "name, values, line",
     [
         ("Coordinates", np.zeros(COUNT), r"has the shape \(512,\) and the type float64; real"),
         ("Coordinates", np.zeros((COUNT, 3), complex), "type complex128; real numbers of shape"),

@@ -89,7 +89,7 @@ def as_music(source, target):
 
 
 @pytest.mark.parametrize(
-    ("kind", "units", "devices"),
+    "kind, units, devices",
     [
         ("gadget", "mpc_h_km_s_msun_h", 1),
         ("gadget", "kpc_km_s_msun", 4),
@@ -120,7 +120,7 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
 
 
 @pytest.mark.parametrize(
-    ("override", "line"),
+    "override, line",
     [
         (
             "model.cosmology.start=0.12",
@@ -240,7 +240,7 @@ def test_an_output_cannot_have_another_h_than_the_file_of_the_start(written):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    "overrides, message",
     [
         (
             ["model.cosmology.start=0.12"],
@@ -305,7 +305,7 @@ def test_a_header_may_leave_out_the_number_of_files(written, tmp_path):
     assert GadgetParticles(str(path), 1, numbered=False).count == 512
 
 
-@pytest.mark.parametrize(("name", "worst"), [("NumPart_ThisFile", -1), ("MassTable", np.inf)])
+@pytest.mark.parametrize("name, worst", [("NumPart_ThisFile", -1), ("MassTable", np.inf)])
 def test_numbers_of_a_header_that_cannot_be_are_refused(written, tmp_path, name, worst):
     path = tmp_path / "wrong.hdf5"
     path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())

@@ -18,7 +18,7 @@ SOLITON = "initial={kind: soliton, "
 
 
 @pytest.mark.parametrize(
-    ("text", "overrides", "message"),
+    "text, overrides, message",
     [
         (
             MATTER,

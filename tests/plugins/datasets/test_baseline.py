@@ -123,7 +123,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED.items())
+@pytest.mark.parametrize("options, message", REFUSED.items())
 def test_baselines_that_are_refused(study, capsys, options: str, message: str):
     study(STUDY, BASE)
     assert main(["baseline", "study.yaml", *options.split()]) == 2

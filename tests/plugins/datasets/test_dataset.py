@@ -225,7 +225,7 @@ EVERY = "output.snapshots.every: frames have a constant interval: give a part of
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    "old, new, message",
     [
         ("every: 0.1", "every: 0.07", EVERY),
         ("every: 0.1", "every_steps: 1", EVERY),
@@ -297,7 +297,7 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("base", "batch"),
+    "base, batch",
     [
         (BASE, 3),
         (BASE, 1),

@@ -92,7 +92,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "overrides", "message"), REFUSED)
+@pytest.mark.parametrize("text, overrides, message", REFUSED)
 def test_a_refusal_is_one_line(text, overrides, message):
     overrides = [overrides] if isinstance(overrides, str) else overrides
     given = [override.replace("path: F,", f"path: {source(MADE)},") for override in overrides]

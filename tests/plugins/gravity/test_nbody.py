@@ -142,7 +142,7 @@ def ewald(r: np.ndarray, length: float) -> np.ndarray:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("softening", "scheme", "limit", "interlacing"),
+    "softening, scheme, limit, interlacing",
     [
         ("3.6", "tsc", 0.01, False),
         slow("3.6", "pcs", 0.006, False),

@@ -42,7 +42,7 @@ def test_a_plane_wave_only_turns():
 
 
 @pytest.mark.parametrize(
-    ("name", "coarse"),
+    "name, coarse",
     [("kick_drift_kick", 20), slow("composition6", 6)],
 )
 def test_mass_energy_and_time_reversal(name: str, coarse: int):

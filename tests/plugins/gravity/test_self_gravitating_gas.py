@@ -122,7 +122,7 @@ def test_columns():
 
 
 @pytest.mark.parametrize(
-    ("python", "message"),
+    "python, message",
     [
         (
             '{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}',

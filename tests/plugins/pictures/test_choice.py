@@ -112,7 +112,7 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize(("text", "times"), WINDOWS.items())
+@pytest.mark.parametrize("text, times", WINDOWS.items())
 def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text, times):
     """Series, snapshots and diagnostics, of one run and of several, whether an end is open or
     not."""
@@ -316,7 +316,7 @@ PRECISION = Parameter("precision", ["single", "double", "single", "double"])
 
 
 @pytest.mark.parametrize(
-    ("expression", "label"),
+    "expression, label",
     [
         ("max.dissipation", r"maximum of dissipation $\varepsilon$"),
         ("mean.enstrophy[time>=0.5]", r"mean enstrophy $\langle\omega^2\rangle/2$, $t\geq 0.5$"),

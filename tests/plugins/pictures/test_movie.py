@@ -190,7 +190,7 @@ def test_what_cannot_be_shown_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "expected"),
+    "name, values, expected",
     [
         ("phase", [-1.0, 2.0], ("twilight", -np.pi, np.pi, False)),
         ("buoyancy", [-2.0, 1.0], ("RdBu_r", -2.0, 2.0, False)),

@@ -103,7 +103,7 @@ def test_a_movie_of_the_volume_pictures(finished, capsys):
 
 
 @pytest.mark.parametrize(
-    ("render", "message"),
+    "render, message",
     [
         (
             "{every: 1, fields: {speed: [[0, red, 0.0], [-9, red, 0.1]]}}",

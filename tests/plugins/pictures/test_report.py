@@ -171,7 +171,7 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
 
 
 @pytest.mark.parametrize(
-    ("changes", "name", "verdict"),
+    "changes, name, verdict",
     [
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
@@ -211,7 +211,7 @@ def test_a_scalar_that_stays_zero_is_named_instead_of_judged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "command"), [("finished", "verify"), ("stopped", "resume"), ("running", "resume")]
+    "state, command", [("finished", "verify"), ("stopped", "resume"), ("running", "resume")]
 )
 def test_the_page_names_the_next_command(tmp_path, state, command):
     """The running one has no lock: it was killed."""
@@ -245,7 +245,7 @@ def a_run_of(folder, turnovers, energy, dissipation, state="finished"):
 
 
 @pytest.mark.parametrize(
-    ("turnovers", "energy", "dissipation", "verdict", "value"),
+    "turnovers, energy, dissipation, verdict, value",
     [
         (1, (0.95, 1.35), (0.5, 0.5), "note", "too short to tell"),
         (7.9, (1, 1), (0.5, 0.5), "note", "too short to tell"),

@@ -116,7 +116,7 @@ def ripples(x, y, z):
 
 
 @pytest.mark.parametrize(
-    ("shape", "view", "media"),
+    "shape, view, media",
     [
         ((16, 16, 16), (30, 25), [(waves, TAILS)]),
         ((12, 10, 9), (100, -10), [(waves, TransferFunction())]),

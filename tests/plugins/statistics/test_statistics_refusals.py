@@ -69,7 +69,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "override", "message"), REFUSED)
+@pytest.mark.parametrize("text, override, message", REFUSED)
 def test_a_refusal_is_one_line(tmp_path, text, override, message):
     (tmp_path / "own.py").write_text(HEAT)
     case = write_case(tmp_path, text)
