@@ -222,12 +222,6 @@ def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path
 
 
 @pytest.mark.long
-def test_mass_functions_are_drawn(found):
-    show = pytest.importorskip("simulator.plugins.pictures.runs")
-    assert "mass_function_dark" in {path.stem for path in show.plot_run(found).files}
-
-
-@pytest.mark.long
 def test_a_catalogue_is_verified_and_read_elsewhere(found, capsys):
     assert main(["verify", str(found), "--quiet"]) == 0
     last = catalogues(found)[-1]
