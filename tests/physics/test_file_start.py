@@ -12,7 +12,6 @@ from run_support import simulation
 
 from simulator.archive.array_file import ArrayFile
 from simulator.archive.stored_state import RunInputs
-from simulator.cli import main
 
 CASES = {
     "space": ("{kind: navier_stokes, viscosity: 0.1}", (12, 10, 9), {"velocity": (3,)}),
@@ -82,7 +81,7 @@ def test_a_start_from_files_is_that_from_their_values(name: str, tmp_path, monke
     ],
 )
 def test_files_that_do_not_fit_are_refused_in_a_line(
-    change: str, problem: str, tmp_path, monkeypatch, capsys
+    change: str, problem: str, tmp_path, monkeypatch, refused_command
 ):
     monkeypatch.chdir(tmp_path)
     config, values = written(tmp_path, "space")
@@ -91,15 +90,15 @@ def test_files_that_do_not_fit_are_refused_in_a_line(
     np.save("complex.npy", velocity + 1j)
     with h5py.File("b.h5", "w") as file:
         file["flow/v"] = velocity
-    assert main(["check", str(config), f"initial.{change}"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_command("check", config, f"initial.{change}")
     assert re.search(problem, line), line
 
 
-def test_values_that_are_not_finite_are_refused(tmp_path, capsys):
+def test_values_that_are_not_finite_are_refused(tmp_path, refused_command):
     config, values = written(tmp_path, "space")
     values["velocity"][1, 2, 3, 4] = np.nan
     np.save(tmp_path / "a.npy", values["velocity"])
-    assert main(["run", str(config), "--output", str(tmp_path / "run")]) == 2
-    assert "initial: velocity has values that are not finite" in capsys.readouterr().err
+    assert "initial: velocity has values that are not finite" in refused_command(
+        "run", config, "--output", tmp_path / "run"
+    )
     assert not (tmp_path / "run").exists()

@@ -203,9 +203,8 @@ def test_large_numbers_go_into_chunks_of_their_own(study):
     assert "--index $((SLURM_ARRAY_TASK_ID + 2))" in chunks[1].script
 
 
-def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, refused_command):
     study(THROTTLED)
     monkeypatch.setenv("PATH", "")
-    assert main(["sweep", "submit", "study.yaml"]) == 2
-    assert "sbatch is not installed here" in capsys.readouterr().err
+    assert "sbatch is not installed here" in refused_command("sweep", "submit", "study.yaml")
     assert not Path("out").exists()
