@@ -377,9 +377,3 @@ def test_a_refused_submission_leaves_a_folder_that_takes_another_one(tmp_path, c
         command("submit", "case.yaml", "--output", "out")
     script = dry(capsys, "--output", "out", "grid.shape=32,32,32")
     assert script.startswith("#!/bin/bash\n# case: navier_stokes, 32 x 32 x 32, ")
-
-
-def test_a_job_that_slurm_has_forgotten_has_ended(run, tmp_path):
-    remember_job(run, "17")
-    tool(tmp_path / "nothing", "squeue", "echo 'Invalid job id specified' >&2; exit 1")
-    assert look_at(run, NOW).cells(NOW)[1:3] == ("17", "ended before its first step")

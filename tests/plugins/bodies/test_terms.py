@@ -1,6 +1,5 @@
 """Relaxation within masks, and viscosities that vary."""
 
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -66,70 +65,7 @@ def relax(name="term", tau=0.2, mask=None, **target):
     return keys if mask is None else {**keys, "mask": mask}
 
 
-def thinning(code):
-    """A viscosity that falls with the shear rate."""
-    coefficients = {"velocity": {"path": code, "function": "thinned"}}
-    return {"name": "term", "kind": "viscosity", "coefficients": coefficients}
-
-
-DYE = [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1, 0, 0]}]
 DAMPED = {"name": "damped", "kind": "python", "function": "damped", "parameters": {"strength": 2}}
-MODELS = {
-    "navier_stokes": {"kind": "navier_stokes", "viscosity": 0.02, "scalars": DYE},
-    "boussinesq": {
-        "kind": "boussinesq",
-        "viscosity": 0.02,
-        "diffusivity": 0.01,
-        "stratification": 1,
-    },
-    "mhd": {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02},
-}
-NOISE = {"variance": 0.3, "peak": 2}
-STARTS = {
-    "navier_stokes": RANDOM,
-    "boussinesq": {"kind": "random", "fields": {"velocity": NOISE, "buoyancy": NOISE}},
-    "mhd": {**RANDOM, "magnetic": {"energy": 0.1, "peak": 2}},
-}
-FURTHER = {
-    "navier_stokes": {"dye": "sin(x)*cos(t)"},
-    "boussinesq": {"buoyancy": "0.1*sin(z)"},
-    "mhd": {"magnetic": [0, "0.1*sin(x)", 0.2]},
-}
-
-
-def rows_at_two_times(simulation):
-    """Rows of diagnostics of the first state, at its time and later, where bodies have moved."""
-    state = simulation.state
-    return [measured(simulation, replace(state, time=jnp.float64(t))) for t in (0.0, 0.06)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", [*MODELS, "smagorinsky", "dynamic_smagorinsky", "spectral"])
-def test_the_energy_budget_closes_with_any_list_of_terms_a_forcing_and_a_closure(kind, code):
-    """A closure of a stress at points, one with a coefficient of the whole field, and one of modes,
-    too. The body and the viscosities take energy."""
-    closure = {} if kind in MODELS else {"subgrid": {"kind": kind}}
-    name = "navier_stokes" if closure else kind
-    sponge = {"kind": "half_space", "axis": "x", "above": 5, "smoothing": 1}
-    simulation = flow(
-        *(8, 8, 8),
-        initial=STARTS[name],
-        model=MODELS[name] | closure,
-        terms=[
-            BODY,
-            relax("sponge", mask=sponge, **FURTHER[name]),
-            {**DAMPED, "path": code},
-            {**thinning(code), "name": "thin"},
-        ],
-        forcing={"kind": "linear", "coefficient": 0.2},
-    )
-    rows = rows_at_two_times(simulation)
-    for row in rows:
-        assert abs(row["budget_residual"]) < 1e-10
-        assert row["power_body"] < 0 and row["power_damped"] < 0 and row["power_thin"] < 0
-        assert not closure or row["subgrid_dissipation"] > 0
-    # The scalar of navier_stokes has no part in the energy.
-    assert (rows[-1]["power_sponge"] == 0) == (name == "navier_stokes")
 
 
 def test_an_eddy_viscosity_is_the_viscosity_of_a_term(code):
