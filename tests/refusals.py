@@ -7,15 +7,17 @@ import pytest
 from simulator.errors import UserError
 
 
-def rows(table: str) -> list[tuple[str, list[str], str]]:
-    """The case, its changes, and words of the refusal, from a table with two lines for each:
-    `CASE | CHANGE & CHANGE`, and the words."""
+def pairs(table: str) -> list[tuple[str, str]]:
+    """The entries of a table with two lines for each: what is given, and words of the answer."""
     lines = [line.strip() for line in table.strip().splitlines()]
-    pairs = [line.split(" | ") for line in lines[::2]]
-    return [
-        (case, changes.split(" & "), words)
-        for (case, changes), words in zip(pairs, lines[1::2], strict=True)
-    ]
+    return list(zip(lines[::2], lines[1::2], strict=True))
+
+
+def rows(table: str) -> list[tuple[str, list[str], str]]:
+    """The case, its changes, and words of the refusal, from a table of pairs in which is given
+    `CASE | CHANGE & CHANGE`."""
+    split = [(line.split(" | "), words) for line, words in pairs(table)]
+    return [(case, changes.split(" & "), words) for (case, changes), words in split]
 
 
 def refusal(begin: Callable[[], object]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flow_support import EPSILON
 from plugin_parts import need_plugins_of
+from refusals import pairs
 from run_support import simulation
 
 from simulator.archive.array_file import ArrayFile
@@ -71,14 +72,20 @@ def test_a_start_from_files_is_that_from_their_values(name: str, tmp_path, monke
 
 @pytest.mark.parametrize(
     "change, problem",
-    [
-        ("fields.velocity=flat.npy", r"flat.npy: its shape is \(3, 12, 10\); \(3, 12, 10, 9\) is"),
-        ("fields.velocity=complex.npy", "complex.npy: holds complex values; real ones are needed"),
-        ("fields.velocity=b.h5", "name the data set of an HDF5 file, as in"),
-        ("fields.velocity=b.h5:/u", "b.h5: has no data set 'u'; it has flow/v"),
-        ("fields.velocity=none.npy", "none.npy does not exist"),
-        ("fields.dye=a.npy", "gives dye, which this model does not have; its fields are velocity"),
-    ],
+    pairs(r"""
+fields.velocity=flat.npy
+    flat.npy: its shape is \(3, 12, 10\); \(3, 12, 10, 9\) is
+fields.velocity=complex.npy
+    complex.npy: holds complex values; real ones are needed
+fields.velocity=b.h5
+    name the data set of an HDF5 file, as in
+fields.velocity=b.h5:/u
+    b.h5: has no data set 'u'; it has flow/v
+fields.velocity=none.npy
+    none.npy does not exist
+fields.dye=a.npy
+    gives dye, which this model does not have; its fields are velocity
+"""),
 )
 def test_files_that_do_not_fit_are_refused_in_a_line(
     change: str, problem: str, tmp_path, monkeypatch, refused_command

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from refusals import pairs
 from run_support import CASE, simulate, write_case
 
 from simulator.cli import main
@@ -252,28 +253,24 @@ def refused(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [
-        ("time.stp=2", "command line: time.stp: unknown key, did you mean time.stop?"),
-        ("nonsense", "command line: nonsense: an override is written key=value, e.g. time.stop=2"),
-        (
-            "devices.count=50",
-            "command line: devices.count: 50 devices cannot share a 16 x 12 x 10 grid",
-        ),
-        ("--processes 0", "--processes: must be at least 1, not 0"),
-        ("--processes 3", "case.yaml:6: devices.count: 2 is not a multiple of 3 processes; 3 is"),
-        (
-            "--processes=2 --process-id 1",
-            "--processes starts all processes of the run itself; leave out",
-        ),
-        (
-            "--coordinator x",
-            "--coordinator: 'x' is not an address; write HOST:PORT, e.g. node1:12345",
-        ),
-        (
-            "--num-processes 2",
-            "processes started by hand need all three of their settings; missing: --coord",
-        ),
-    ],
+    pairs("""
+time.stp=2
+    command line: time.stp: unknown key, did you mean time.stop?
+nonsense
+    command line: nonsense: an override is written key=value, e.g. time.stop=2
+devices.count=50
+    command line: devices.count: 50 devices cannot share a 16 x 12 x 10 grid
+--processes 0
+    --processes: must be at least 1, not 0
+--processes 3
+    case.yaml:6: devices.count: 2 is not a multiple of 3 processes; 3 is
+--processes=2 --process-id 1
+    --processes starts all processes of the run itself; leave out
+--coordinator x
+    --coordinator: 'x' is not an address; write HOST:PORT, e.g. node1:12345
+--num-processes 2
+    processes started by hand need all three of their settings; missing: --coord
+"""),
 )
 def test_a_mistake_on_the_command_line(refused, arguments, message):
     assert refused(CASE, *arguments.split()).startswith(message)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from refusals import pairs
 from run_support import fresh
 from sweep_support import BASE
 
@@ -408,15 +409,22 @@ def test_the_error_of_a_mean_knows_of_correlation():
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("mean.(energy +)", "cannot be computed"),
-        ("mean.(open('x'))", "only numbers"),
-        ("mean.(energy.real.imag)", "only numbers"),
-        ("average.energy", "unknown reduction 'average'"),
-        ("p100.energy", "unknown reduction 'p100'"),
-        ("max.(energy),(time)", "is not an expression"),
-        ("max.(energy)],[(time)", "cannot be computed"),
-    ],
+    pairs("""
+mean.(energy +)
+    cannot be computed
+mean.(open('x'))
+    only numbers
+mean.(energy.real.imag)
+    only numbers
+average.energy
+    unknown reduction 'average'
+p100.energy
+    unknown reduction 'p100'
+max.(energy),(time)
+    is not an expression
+max.(energy)],[(time)
+    cannot be computed
+"""),
 )
 def test_what_is_no_expression_is_refused(text, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gravity_cases import by_id, folder, simulation
 from numpy.testing import assert_allclose
+from refusals import pairs
 from run_support import simulate, write_case
 from storage_support import save
 
@@ -120,24 +121,22 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
 
 @pytest.mark.parametrize(
     "override, line",
-    [
-        (
-            "model.cosmology.start=0.12",
-            "is at a = 0.1 (redshift 9); set model.background.start: 0.1",
-        ),
-        ("model.cosmology.matter=0.25", "has Omega0 = 0.3; set model.background.matter: 0.3"),
-        ("grid.box=32,32,32", "its box is 64 Mpc/h; set grid.box: [64.0, 64.0, 64.0]"),
-        ("model.components.0.count=8", "set the component's count: 512"),
-        ("initial.components.dark.type=2", "holds no particles of type 2; it holds types 1"),
-        (
-            "initial.components.dark.share=0.8",
-            "are 1 of the background's matter, not 0.8; set share",
-        ),
-        (
-            "model.cosmology.curvature=0.1",
-            "has OmegaLambda = 0.7; set model.background.curvature: 0",
-        ),
-    ],
+    pairs("""
+model.cosmology.start=0.12
+    is at a = 0.1 (redshift 9); set model.background.start: 0.1
+model.cosmology.matter=0.25
+    has Omega0 = 0.3; set model.background.matter: 0.3
+grid.box=32,32,32
+    its box is 64 Mpc/h; set grid.box: [64.0, 64.0, 64.0]
+model.components.0.count=8
+    set the component's count: 512
+initial.components.dark.type=2
+    holds no particles of type 2; it holds types 1
+initial.components.dark.share=0.8
+    are 1 of the background's matter, not 0.8; set share
+model.cosmology.curvature=0.1
+    has OmegaLambda = 0.7; set model.background.curvature: 0
+"""),
 )
 def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
     start = f"{{kind: gadget, path: {written[0].with_suffix('.hdf5')}}}"

@@ -13,6 +13,7 @@ from matplotlib.legend import Legend
 from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
+from refusals import pairs
 from run_files import built as built_on_screen
 from run_files import legend_texts, write_series, write_table
 from storage_support import XYZ, grid, save
@@ -318,17 +319,20 @@ PRECISION = Parameter("precision", ["single", "double", "single", "double"])
 
 @pytest.mark.parametrize(
     "expression, label",
-    [
-        ("max.dissipation", r"maximum of dissipation $\varepsilon$"),
-        ("mean.enstrophy[time>=0.5]", r"mean enstrophy $\langle\omega^2\rangle/2$, $t\geq 0.5$"),
-        ("integral.energy", "energy $E$ integrated over time"),
-        ("wall_time", "wall time (s)"),
-        (
-            "mean.(dissipation*integral_scale/u_rms**3)",
-            r"mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$",
-        ),
-        ("max.(my_column**2)", r"maximum of $\mathrm{my\ column}^{2}$"),
-    ],
+    pairs(r"""
+max.dissipation
+    maximum of dissipation $\varepsilon$
+mean.enstrophy[time>=0.5]
+    mean enstrophy $\langle\omega^2\rangle/2$, $t\geq 0.5$
+integral.energy
+    energy $E$ integrated over time
+wall_time
+    wall time (s)
+mean.(dissipation*integral_scale/u_rms**3)
+    mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$
+max.(my_column**2)
+    maximum of $\mathrm{my\ column}^{2}$
+"""),
 )
 def test_expressions_as_labels(expression: str, label: str):
     assert reduced(expression) == label
