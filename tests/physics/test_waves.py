@@ -220,23 +220,6 @@ def test_order_beside_nonlinear_terms(name, integrator, expected):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [2, tier(4, brief=False)])
-@pytest.mark.parametrize(
-    "name", ["magneto-coriolis and whistlers", tier("inertia-gravity", brief=False)]
-)
-def test_every_number_of_devices_solves_the_same_waves(name, count):
-    """Sums over the box differ in their rounding, 1e-16 in each of three steps."""
-    ends = []
-    for devices in (1, count):
-        where = {"platform": "cpu", "count": devices}
-        sim = waved(MODELS[name], devices=where, time={**EXACT, "integrator": "rk2"})
-        end = last(marched(sim, 0.05, 3))
-        ends.append([np.asarray(sim.field_program(n)(end))[..., :6, :6, :6] for n in end.fields])
-    for one, other in zip(*ends, strict=True):
-        assert abs(one - other).max() < 1e-12 * abs(one).max()
-
-
-@pytest.mark.long
 def test_exact_waves_do_not_limit_dt():
     """The rate of a step is that of advection alone, with the fluctuating field but without B."""
     rates = {}
