@@ -104,21 +104,15 @@ def test_the_gradient_is_that_of_differences(case: Path, base: str):
 
 
 @pytest.mark.long
-@pytest.mark.spmd
 def test_an_ensemble_follows_the_flow(case: Path):
     """At the end the error of the mean is a tenth of that of members without observations, and the
-    spread says how large it is; one and two devices agree to round-off, amplified by the condition
-    of the analysis (1e4)."""
-    ends = []
-    for count in (2, 1):
-        simulation = opened(case / "flow.yaml", f"devices.count={count}")
-        found = searching(case, simulation, Filter, members=64, radius=1.6)
-        at = begun = found.first()
-        while not found.is_finished(at):
-            at, *_ = found.next(at)
-        mean, deviation = (np.asarray(part["velocity"]) for part in _moments(at.members.fields))
-        ends.append(mean[..., : simulation.model.transform.layout.valid[0], :, :])
-    assert_allclose(ends[0], ends[1], atol=1e-10 * abs(ends[1]).max())
+    spread says how large it is."""
+    simulation = opened(case / "flow.yaml", "devices.count=1")
+    found = searching(case, simulation, Filter, members=64, radius=1.6)
+    at = begun = found.first()
+    while not found.is_finished(at):
+        at, *_ = found.next(at)
+    mean, deviation = (np.asarray(part["velocity"]) for part in _moments(at.members.fields))
     free = _moments(found._forecast(begun.members, np.int64(8), found.data(8))[0].fields)
     free_mean, free_deviation = (np.asarray(part["velocity"]) for part in free)
     true = np.asarray(advanced(simulation, 8).fields["velocity"])
