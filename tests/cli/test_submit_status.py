@@ -241,7 +241,7 @@ def run(tmp_path) -> Path:
     return folder
 
 
-def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys):
+def test_an_unfinished_run_is_continued_with_what_changed(run, capsys):
     write_state(run, state(state="stopped"))
     script = dry(capsys, "time.stop=3", "devices.count=4", "time.dt=0.5")
     assert script.startswith("time.stop: 1.0 -> 3.0\ntime.dt: nothing -> 0.5\ntime.cfl: ")
@@ -290,7 +290,7 @@ def test_the_state_in_words(found, job_state, writing, began, word):
     assert RunStatus(Path("r"), found, "7", job_state, writing, began).word == word
 
 
-def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path, monkeypatch):
+def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path):
     """Its processes were killed: the lock is there, and young."""
     remember_job(run, "17")
     holder = (

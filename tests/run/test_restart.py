@@ -256,7 +256,7 @@ def test_an_edited_frozen_key_is_named_and_nothing_changes(run: Path, key: str, 
     assert f"{config}: altered" in capsys.readouterr().out
 
 
-def test_what_the_checkpoints_were_computed_with_continues(place: Path, run: Path, capsys):
+def test_what_the_checkpoints_were_computed_with_continues(place: Path, run: Path):
     """The user's own file still describes the run; the edited copy in the folder is replaced."""
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("viscosity: 0.02", "viscosity: 0.5"))

@@ -218,7 +218,7 @@ def test_the_commands_of_login_nodes_start_no_device(half_done):
     assert done.returncode == 0, done.stderr
 
 
-def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done, capsys):
+def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done):
     """And print what the opened sweep has."""
     expected = [*status_lines(half_done), *table_lines(half_done, half_done.rows())]
     done = fresh("""

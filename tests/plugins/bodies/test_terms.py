@@ -235,7 +235,7 @@ def test_a_viscosity_of_the_flow_in_a_plane(code):
     assert_allclose(found[0], found[1], rtol=1e-6)
 
 
-def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
+def test_a_diffusivity_of_the_place_gives_its_steady_profile():
     """D u' = const: -div(-D grad(theta + G x)) vanishes where D (theta' + G) is uniform. With D = 1 /
     (1 + a cos x) that is theta = a G sin x."""
     scalar = {"name": "dye", "diffusivity": 0, "mean_gradient": [2, 0, 0]}

@@ -215,7 +215,7 @@ def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_formats_for_print(tmp_path, capsys):
+def test_formats_for_print(tmp_path):
     folder = str(a_run(tmp_path / "run"))
     arguments = ["plot", folder, "--what", "spectra", "--format", "pdf,svg,png", "--style", "paper"]
     assert main(arguments) == 0
