@@ -15,6 +15,7 @@ DEFERRED = {
     "simulator": "public names are loaded when they are first used",
     "cli": "each command loads what it needs",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
+    "archive.rounding": "the package of grids brings JAX, which only rounded fields need when a run is read",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "study.execution": "only batches compile a step",
 }

@@ -201,10 +201,15 @@ def analyze_snapshots(
                 raise RunFailure(output.trouble)
             progress(number, len(recomputed.snapshots))
         output.close()
-    return (
-        f"{folder}  {counted(len(recomputed.snapshots), 'row')} of diagnostics, {', '.join(series)}",
-        refused,
+    written = (
+        f"{folder}  {counted(len(recomputed.snapshots), 'row')} of diagnostics, {', '.join(series)}"
     )
+    if errors := [snapshot.error for snapshot in recomputed.snapshots if snapshot.error]:
+        asked, measured = map(max, zip(*errors, strict=True))
+        written += (
+            f"\nof rounded snapshots: error in every shell {asked:g} asked, {measured:.3g} measured"
+        )
+    return written, refused
 
 
 def _possible(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulator.archive.hdf5_image import SEAL, Fill, write_sealed
 from simulator.archive.manifest import INDEX, SIDECAR, Manifest, committed, read_manifest
-from simulator.archive.snapshot_index import fill_index, fill_sidecar
+from simulator.archive.snapshot_index import fill_index, fill_sidecar, sidecar_fields
 from simulator.archive.snapshot_reader import Snapshot, configuration_of
 from simulator.errors import RunFailure, UserError
 from simulator.measure import snapshot_files
@@ -20,14 +20,15 @@ from simulator.registry import PLUGIN_COMMANDS
 RESULT = re.compile(r".*_(\d{8,})(\.\w+)?\.h5")
 
 
-def derived_from(folder: Path, manifest: Manifest) -> dict[Path, Fill]:
-    """The files that a committed folder has to have beside it, and the functions that fill them."""
-    if not manifest.index:
+def derived_from(folder: Path, manifest: Manifest, unpacked: bool = False) -> dict[Path, Fill]:
+    """The files that a committed folder has to have beside it, and the functions that fill them;
+    with `unpacked`, index and sidecar with the values of rounded fields."""
+    if not manifest.index and not unpacked:
         return {}
-    fills: dict[str, Fill] = {
-        INDEX: partial(fill_index, folder=folder, manifest=manifest),
-        SIDECAR: partial(fill_sidecar, folder=folder, manifest=manifest),
-    }
+    shown = manifest if unpacked else manifest.plain
+    fills: dict[str, Fill] = {INDEX: partial(fill_index, folder=folder, manifest=shown)}
+    if shown is manifest or sidecar_fields(shown):
+        fills[SIDECAR] = partial(fill_sidecar, folder=folder, manifest=shown)
     configuration = configuration_of(manifest)
     snapshot = Snapshot(folder, manifest)
     for kind in snapshot_files(configuration.get("output") or {}).values():
@@ -44,6 +45,18 @@ def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
             write_derived(path, fill, folder, manifest)
             problems[path] = problem
     return problems
+
+
+def unpack(folder: Path) -> list[Path]:
+    """Write the index and the sidecar of a committed folder with the values of its rounded fields,
+    if it has any; returns the files. Raises OSError, and the errors of `read_manifest`."""
+    manifest = read_manifest(folder)
+    if manifest.plain is manifest:
+        return []
+    paths = derived_from(folder, manifest, unpacked=True)
+    for path, fill in paths.items():
+        write_derived(path, fill, folder, manifest)
+    return list(paths)
 
 
 def write_derived(path: Path, fill: Fill, folder: Path, manifest: Manifest) -> None:

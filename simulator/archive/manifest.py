@@ -39,6 +39,7 @@ sample, such as a ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
 COMMITTED = re.compile(r"\d{8,}")  # Names of committed folders: the step.
 NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # Names of data sets and axes.
+UNSIGNED = ("|u1", "<u2", "<u4", "<u8")
 _SEAL = Seal(b'"manifest_xxh3": "', b'"\n}\n')
 
 Compression = Literal["none", "gzip", "blosc2"]
@@ -124,6 +125,37 @@ class ShardEntry(_Entry):
     blocks: dict[str, tuple[BlockEntry, ...]]
 
 
+class Rounding(_Entry):
+    """The integers that the shards hold of a rounded field (see `simulator.archive.rounding`), and
+    the errors of rounding: `asked`; `measured`, the largest of any shell; those of the values at
+    the points, root mean square and maximum, relative to the field's root mean square.
+
+    `dtype`, `axes`: of the integers, without the real and imaginary parts. `steps`, `energies`: of
+    each shell, the step of the integers, 0 where the shell is round-off, and the sum of the squared
+    coefficients before rounding. `mean`: the box mean of each component, real and imaginary part,
+    which is not rounded."""
+
+    asked: float
+    measured: float
+    rms: float
+    maximum: float
+    dtype: str
+    axes: tuple[Axis, ...]
+    shell_width: float
+    steps: tuple[float, ...]
+    energies: tuple[float, ...]
+    mean: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Rounding":
+        labelled = all(axis.labels and axis.points for axis in self.axes)
+        if self.dtype not in UNSIGNED or not labelled or len(self.steps) != len(self.energies):
+            raise ValueError("a rounded field has unsigned integers of modes, and shells")
+        if not self.measured <= self.asked:
+            raise ValueError(f"the error {self.measured:g} exceeds {self.asked:g}")
+        return self
+
+
 class FieldEntry(_Entry):
     """A field as a whole: dtype (numpy's notation with byte order), names of components, axes
     without padding."""
@@ -135,6 +167,7 @@ class FieldEntry(_Entry):
     # The species of a record of particles, whose name is `SPECIES.RECORD`.
     species: str | None = None
     attributes: dict[str, Any] = {}
+    rounded: Rounding | None = None
 
     @field_validator("dtype")
     @classmethod
@@ -164,6 +197,14 @@ class FieldEntry(_Entry):
         return bool(self.axes) and all(
             a.spacing is not None or a.labels is not None for a in self.axes
         )
+
+    @property
+    def stored(self) -> "FieldEntry":
+        """The array in the shards: the field itself, or the integers of a rounded one."""
+        if self.rounded is None:
+            return self
+        parts = (*self.components, ("re", "im"))
+        return FieldEntry(dtype=self.rounded.dtype, components=parts, axes=self.rounded.axes)
 
     def component_paths(self, field: str) -> list[tuple[tuple[int, ...], str]]:
         """Index and path of each component: `(0,), "velocity/x"`; `(), "density"` for a scalar
@@ -208,6 +249,17 @@ class Manifest(_Entry):
             for number, block in enumerate(shard.blocks.get(field, ())):
                 yield Piece(shard, number, block)
 
+    @property
+    def plain(self) -> "Manifest":
+        """The manifest without the rounded fields, whose values no virtual data set can show."""
+        fields = {name: entry for name, entry in self.fields.items() if entry.rounded is None}
+        rounded = ", ".join(name for name in self.fields if name not in fields)
+        if not rounded:
+            return self
+        said = f"{rounded}: rounded; simulator unpack writes their values into this file"
+        attributes = {**self.attributes, "rounded_fields": said}
+        return self.model_copy(update={"fields": fields, "attributes": attributes})
+
     def problems(self) -> list[str]:
         """Contradictions within the manifest: blocks out of bounds, gaps, overlaps, invalid
         names."""
@@ -222,14 +274,15 @@ class Manifest(_Entry):
             ]
         for name, entry in self.fields.items():
             blocks = [piece.block for piece in self.pieces(name)]
-            inside = all(block.is_inside(entry.extents) for block in blocks)
+            extents = entry.stored.extents
+            inside = all(block.is_inside(extents) for block in blocks)
             volume = sum(math.prod(b.shape) for b in blocks)
             if (
                 not inside
                 or len({b.start for b in blocks}) != len(blocks)
-                or volume != math.prod(entry.extents)
+                or volume != math.prod(extents)
             ):
-                lines.append(f"the blocks of {name} do not tile {entry.extents}")
+                lines.append(f"the blocks of {name} do not tile {extents}")
         return lines
 
     def nonfinite(self) -> dict[str, int]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.rounded_field import Rounder
 from simulator.archive.series_file import Series, Table
 from simulator.archive.series_recorder import recorders
 from simulator.archive.shard import Dataset
@@ -74,6 +75,8 @@ class Output:
         self._ready: Mapping[str, Callable[..., Any]] = {}
         self._index_due = 0.0
         self._unlisted = False
+        asked = simulation.config.output.snapshots.error
+        self._rounder = None if asked is None else Rounder(simulation.placement, asked)
 
     def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, which the caller compiles before the first step and
@@ -248,8 +251,10 @@ class Output:
                 Dataset(name, array, axes, components, attributes={"units": units} if units else {})
             )
         index = settings.index or bool(snapshot_files(dict(output)))
-        if index and all(dataset.dtype.kind == "c" for dataset in saved):
-            saved += [_modulus(dataset) for dataset in saved]
+        if self._rounder is not None:
+            saved = [self._rounder.rounded(dataset) for dataset in saved]
+        elif index and all(dataset.dtype.kind == "c" for dataset in saved):
+            saved += [modulus_of(dataset) for dataset in saved]
         saved += self._particles(state)
         clock = {"time": float(state.time), "dt": float(state.dt), "step": int(state.step)}
         attributes = {**clock, "box": list(simulation.config.grid.box), **self._inside}
@@ -337,7 +342,7 @@ class Output:
             self._table = None
 
 
-def _modulus(field: Dataset) -> Dataset:
+def modulus_of(field: Dataset) -> Dataset:
     """The modulus of a complex field in single precision, for readers such as VTK and yt, which
     have no complex numbers."""
     modulus = jnp.abs(field.array).astype(jnp.float32)

@@ -32,9 +32,11 @@ from simulator.archive.manifest import (
     BlockEntry,
     Compression,
     FieldEntry,
+    Rounding,
     ShardEntry,
     load_filters,
 )
+from simulator.archive.rounding import write_integers
 from simulator.files import checksum
 
 _CHUNK_BYTES = 1 << 20
@@ -53,7 +55,7 @@ class Dataset:
     record of particles; None for fields. `shares`: for records of particles, whose last axis
     consists of equal parts: the number of entries of each part that are stored, from the first on.
     In the file the stored entries follow one another, and the axis counts them all. `attributes`:
-    further JSON values for readers."""
+    further JSON values for readers. `rounding`: the record of a rounded field."""
 
     name: str
     array: Any
@@ -63,6 +65,11 @@ class Dataset:
     species: str | None = None
     shares: tuple[int, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    rounding: Rounding | None = None
+
+    def blocks(self, process_id: int, dtype: np.dtype) -> "list[Block]":
+        """`own_blocks`; of a rounded field, those of its integers."""
+        return own_blocks(self, process_id, dtype)
 
     def __post_init__(self) -> None:
         if not NAMED.fullmatch(self.name):
@@ -196,8 +203,9 @@ def build_shard(
         (f"{path}/{number}", block, block.data[(*index, ...)])
         for name, of_field in blocks.items()
         for number, block in enumerate(of_field)
-        for index, path in fields[name].component_paths(name)
+        for index, path in fields[name].stored.component_paths(name)
     ]
+    integers = {name for name in blocks if fields[name].rounded is not None}
     # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
     image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
     # Raises OSError if the size exceeds the limit for files, a reason that HDF5 would not name.
@@ -207,7 +215,11 @@ def build_shard(
     placed: list[tuple[int, np.ndarray]] = []
     with hdf5_into(image, LIBVER, Path(shard_name(process_id))) as file:
         for path, block, data in parts:
-            if filters:
+            if path.partition("/")[0] in integers:
+                stored = write_integers(
+                    file, path, data, chunk_shape(data.shape, data.dtype.itemsize)
+                )
+            elif filters:
                 chunks = (
                     {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)}
                     if data.ndim
@@ -233,7 +245,7 @@ def build_shard(
 
 
 def _block_entry(entry: FieldEntry, block: Block) -> BlockEntry:
-    shape = block.data.shape[len(entry.components) :]
+    shape = block.data.shape[len(entry.stored.components) :]
     return BlockEntry(start=block.start, shape=shape, nonfinite=nonfinite(block.data))
 
 

@@ -33,6 +33,7 @@ from simulator.archive.manifest import (
     read_manifest,
 )
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.snapshot_reader import RoundedField
 from simulator.errors import RunFailure, UserError
 from simulator.words import version_of
 
@@ -52,6 +53,8 @@ def virtual(
     component are zero. `shape` may lack axes of one point."""
     field = components[0][0].partition("/")[0]
     entry = manifest.fields[field]
+    if entry.rounded is not None:
+        return _decoded(group, name, shape, RoundedField(folder, manifest, field), components)
     dtype = np.dtype(entry.dtype)
     layout = h5py.VirtualLayout(shape, dtype)
     stacked = len(components[0][1])
@@ -73,6 +76,23 @@ def virtual(
     return _create(group, name, layout)
 
 
+def _decoded(
+    group: h5py.Group,
+    name: str,
+    shape: tuple[int, ...],
+    stored: RoundedField,
+    components: Sequence[tuple[str, tuple[int, ...]]],
+) -> h5py.Dataset:
+    """The values of a rounded field in single precision."""
+    indices = {path: index for index, path in stored.entry.component_paths(stored.name)}
+    single = {"f": np.float32, "c": np.complex64}[stored.dtype.kind]
+    values = np.zeros(shape, single)
+    for path, index in components:
+        space = shape[: len(shape) - len(index)]
+        values[(..., *index)] = stored[(*indices[path], ...)].reshape(space)
+    return group.create_dataset(name, data=values)
+
+
 def _root_attributes(manifest: Manifest) -> dict[str, Any]:
     """The attributes of an openPMD file, and those of the snapshot."""
     return {
@@ -88,6 +108,13 @@ def _root_attributes(manifest: Manifest) -> dict[str, Any]:
         "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
         **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
     }
+
+
+def _again(file: h5py.File, name: str, data_set: h5py.Dataset) -> h5py.Dataset:
+    """A data set of the same file under another name, with attributes of its own."""
+    layout = h5py.VirtualLayout(data_set.shape, data_set.dtype)
+    layout[...] = h5py.VirtualSource(data_set)
+    return _create(file, name, layout)
 
 
 def fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
@@ -120,7 +147,10 @@ def fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
             if entry.is_mesh:
                 _set(data_set, {"position": np.zeros(len(entry.axes)), **entry.attributes})
                 if (variable := path.replace("/", "_")) not in file:
-                    plain = virtual(file, variable, *of_file)
+                    if entry.rounded is not None:
+                        plain = _again(file, variable, data_set)
+                    else:
+                        plain = virtual(file, variable, *of_file)
                     _set(plain, entry.attributes)
                     _attach(plain, scales, ((a.name, a.coordinates) for a in entry.axes), 0)
         _set(parent[record], described)
@@ -324,7 +354,7 @@ def write_time_index(parent: Path) -> Path | None:
     if not entries:
         path.unlink(missing_ok=True)
         return None
-    newest = read_manifest(parent / entries[-1].name)
+    newest = read_manifest(parent / entries[-1].name).plain
     write_sealed(path, partial(_fill, parent=parent, manifest=newest, entries=entries))
     return path
 
@@ -345,7 +375,10 @@ def _listed(folder: Path, changed: int) -> _Listed | None:
     manifest = read_manifest(folder)
     if not manifest.index:
         return None
-    types = {name: entry.dtype for name, entry in manifest.fields.items() if entry.is_mesh}
+    fields = manifest.plain.fields
+    if not fields.keys() >= manifest.fields.keys() and not sidecar_fields(manifest.plain):
+        return None
+    types = {name: entry.dtype for name, entry in fields.items() if entry.is_mesh}
     return _Listed(folder.name, manifest.time, types)
 
 

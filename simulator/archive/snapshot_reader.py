@@ -6,6 +6,7 @@ of file descriptors; a slice opens only the shards that it overlaps."""
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simulator.archive.manifest import (
+    BlockEntry,
     Damaged,
     FieldEntry,
     Manifest,
     Piece,
     ShardEntry,
+    component_names,
     load_filters,
     read_manifest,
 )
+from simulator.archive.rounding import KEPT, energies_of, energy_problem, values_of
 from simulator.archive.seal import ALTERED
 from simulator.config.yaml12 import parse_yaml
 from simulator.files import checksum, pieces_of, reason
@@ -53,6 +57,15 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
         return list(self.manifest.fields)
 
     @property
+    def error(self) -> tuple[float, float] | None:
+        """The error that was asked of rounded fields, and the largest that was measured in a shell
+        of wavenumbers; None if the snapshot is exact."""
+        records = [e.rounded for e in self.manifest.fields.values() if e.rounded is not None]
+        if not records:
+            return None
+        return records[0].asked, max(record.measured for record in records)
+
+    @property
     def particles(self) -> "dict[str, dict[str, StoredField]]":
         """The records of particles by species and name: `particles["tracers"]["position"]` is (3,
         count), `particles["tracers"]["id"]` (count,). All records of a snapshot have the same order
@@ -69,7 +82,8 @@ class Snapshot(Shown, Mapping[str, "StoredField"]):
             raise KeyError(
                 f"{self.path} has no field {name!r}; its fields are {', '.join(self.fields)}"
             )
-        return StoredField(self.path, self.manifest, name, self._sound)
+        kind = StoredField if self.manifest.fields[name].rounded is None else RoundedField
+        return kind(self.path, self.manifest, name, self._sound)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.manifest.fields)
@@ -150,12 +164,15 @@ class StoredField(LazyArray):
         self._folder = folder
         self._sound = sound
         self.name = name
-        self.entry: FieldEntry = manifest.fields[name]
+        self.entry: FieldEntry = self._entry(manifest)
         self.shape = self.entry.shape
         self.dtype = np.dtype(self.entry.dtype)
         self.axes = self.entry.axes
         self.attributes = dict(self.entry.attributes)
         self.pieces: Sequence[Piece] = list(manifest.pieces(name))
+
+    def _entry(self, manifest: Manifest) -> FieldEntry:
+        return manifest.fields[self.name]
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.shape} {self.dtype} in {self._folder}>"
@@ -168,11 +185,11 @@ class StoredField(LazyArray):
         if out.size:
             leading = len(self.entry.components)
             targets = []
-            for component, path in self.entry.component_paths(self.name):
+            for number, (component, path) in enumerate(self.entry.component_paths(self.name)):
                 selection = list(zip(rising, component, strict=False))
                 if all(i in selected for selected, i in selection):
                     place = tuple(selected.index(i) for selected, i in selection)
-                    targets.append((path, out[(*place, ...)]))
+                    targets.append((number, path, out[(*place, ...)]))
             self._fill(targets, rising[leading:])
         return out[flipped].reshape([len(r) for r, d in zip(ranges, dropped, strict=True) if not d])
 
@@ -180,7 +197,8 @@ class StoredField(LazyArray):
         """One component between the given bounds of each axis."""
         return self[(*component, *bounds)]
 
-    def _fill(self, targets: list[tuple[str, np.ndarray]], ranges: list[range]) -> None:
+    def _fill(self, targets: list[tuple[int, str, np.ndarray]], ranges: list[range]) -> None:
+        """Read components, given by their numbers and paths, into arrays."""
         touched = [(p, cut) for p in self.pieces if (cut := _overlap(p, ranges)) is not None]
         for file, group in itertools.groupby(touched, key=lambda t: t[0].shard.file):
             path = self._folder / file
@@ -189,7 +207,7 @@ class StoredField(LazyArray):
                 self._check(group[0][0].shard)
                 with _opened(path) as shard:
                     for piece, (source, destination) in group:
-                        for component, out in targets:
+                        for _, component, out in targets:
                             stored = shard[f"{component}/{piece.number}"]
                             expected = piece.block.shape, self.dtype
                             if (
@@ -213,6 +231,49 @@ class StoredField(LazyArray):
         if checksum(pieces_of(path)) != (shard.bytes, shard.xxh3):
             raise Damaged(f"{path}: {ALTERED}")
         self._sound.add(shard.file)
+
+
+class _Integers(StoredField):
+    """The integers of a rounded field: (components..., part, modes)."""
+
+    def _entry(self, manifest: Manifest) -> FieldEntry:
+        return manifest.fields[self.name].stored
+
+
+class RoundedField(StoredField):
+    """The values of a rounded field, which are one block: a part of it needs whole components,
+    some of which stay in memory."""
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, name: str, sound: set[str] | None = None
+    ) -> None:
+        super().__init__(folder, manifest, name, sound)
+        self.integers = _Integers(folder, manifest, name, sound)
+        block = BlockEntry(start=(0,) * len(self.axes), shape=self.entry.extents)
+        self.pieces = [Piece(manifest.shards[0], 0, block)]
+        files = tuple(shard.xxh3 for shard in manifest.shards)
+        self._key = (folder.absolute(), files, name, sound is None)
+
+    def _fill(self, targets: list[tuple[int, str, np.ndarray]], ranges: list[range]) -> None:
+        part = tuple(slice(r.start, r.stop, r.step) for r in ranges)
+        components = list(component_names(self.entry.components))
+        for number, _, out in targets:
+            make = partial(self._values, number, components[number][0])
+            out[...] = KEPT.get((*self._key, number), make)[part]
+
+    def _values(self, number: int, component: tuple[int, ...]) -> np.ndarray:
+        return values_of(self.entry, number, self.integers[(*component, ...)])
+
+    def problem(self) -> str | None:
+        """Whether the integers have other energies than the field had, beyond the stated error."""
+        sums: np.ndarray | float = 0.0
+        for piece in self.integers.pieces:
+            start, shape = piece.block.start, piece.block.shape
+            bounds = [slice(i, i + n) for i, n in zip(start, shape, strict=True)]
+            for component, _ in component_names(self.entry.components):
+                part = self.integers[(*component, slice(None), *bounds)]
+                sums = sums + energies_of(self.entry, start, part)
+        return energy_problem(self.entry, np.asarray(sums), self.name)
 
 
 def _opened(path: Path) -> h5py.File:

@@ -36,7 +36,7 @@ from simulator.archive.manifest import (
     discard,
     name_of_step,
 )
-from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
+from simulator.archive.shard import Block, Dataset, build_shard, shard_name
 from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
@@ -147,10 +147,8 @@ class Writer:
         save = _Save(target, temporary, manifest, options, after)
         try:
             process = self._cluster.process_id
-            types = {name: np.dtype(entry.dtype) for name, entry in fields.items()}
-            blocks = {
-                d.name: own for d in datasets if (own := own_blocks(d, process, types[d.name]))
-            }
+            types = {name: np.dtype(entry.stored.dtype) for name, entry in fields.items()}
+            blocks = {d.name: own for d in datasets if (own := d.blocks(process, types[d.name]))}
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
         except (OSError, MemoryError, RuntimeError) as error:
@@ -330,7 +328,10 @@ def _entry(dataset: Dataset, options: Options) -> FieldEntry:
     described = {name: vars(dataset)[name] for name in names}
     entry = FieldEntry(dtype=dataset.dtype.str, attributes=_plain(dataset.attributes), **described)
     dtype = options.dtype(dataset.dtype, entry.is_mesh)
-    return entry.model_copy(update={"dtype": dtype.str})
+    if dataset.rounding is not None:
+        # Shells of small amplitude would not survive the round-off of single values.
+        dtype = np.result_type(dtype, np.float64)
+    return entry.model_copy(update={"dtype": dtype.str, "rounded": dataset.rounding})
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:

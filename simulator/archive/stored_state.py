@@ -1,6 +1,7 @@
 """Converts states to data sets, and restores states onto any devices, at any resolution."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from simulator.physics.particles.particle_set import id_sum
 from simulator.physics.particles.particle_start import StoredParticles
 from simulator.physics.particles.population import Population, Populations
 from simulator.physics.stored_values import StoredValues
+from simulator.simulation.error_control import NEXT, begun
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Layout, Transform, make_transform
@@ -155,10 +157,16 @@ def small_array(
 
 def restored_state(simulation: Simulation, folder: Path) -> State:
     """The state stored in `folder`, on the devices of the simulation."""
-    model = simulation.model
-    return simulation.completed(
-        load_state(folder, simulation.template, model, simulation.populations)
-    )
+    like = simulation.template
+    asked = simulation.time_step.error
+    # The run may have taken its steps by a CFL number before.
+    anew = asked is not None and f"memory_{NEXT}" not in open_snapshot(folder)
+    if anew:
+        like = replace(like, memory=replace(like.memory, control={}))
+    state = load_state(folder, like, simulation.model, simulation.populations)
+    if anew:
+        state = jax.jit(lambda s: begun(s, simulation.config.time.stop, asked, s.dt))(state)
+    return simulation.completed(state)
 
 
 def _history_name(kind: str, field: str) -> str:

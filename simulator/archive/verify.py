@@ -33,7 +33,7 @@ from simulator.archive.run_state import NAME as STATE
 from simulator.archive.seal import ALTERED, unsealed_json
 from simulator.archive.snapshot_index import NAME as TIME_INDEX
 from simulator.archive.snapshot_index import time_index_problem, write_time_index
-from simulator.archive.snapshot_reader import snapshot_folder
+from simulator.archive.snapshot_reader import RoundedField, snapshot_folder
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, checksum, pieces_of, reason
 
@@ -101,6 +101,10 @@ def verify(
 
     with ThreadPoolExecutor(max_workers=workers) as threads:
         report.files += threads.map(checked_shard, manifest.shards)
+    if report.ok:
+        rounded = (n for n, entry in manifest.fields.items() if entry.rounded is not None)
+        lines = (RoundedField(folder, manifest, name).problem() for name in rounded)
+        report.files += [Checked(folder / MANIFEST, line) for line in lines if line]
     named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
     # Unlike rglob, walk tolerates that a run removes the folder meanwhile.
     paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]

@@ -41,6 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "status": "look",
         "analyze": "look",
         "verify": "look",
+        "unpack": "look",
         "environment": "look",
     },
     "study": {"sweep": "sweep"},

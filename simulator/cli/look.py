@@ -92,6 +92,29 @@ def verify_command(args: argparse.Namespace) -> int:
 
 
 @command(
+    "write the values of rounded snapshots for other programs",
+    arg("path RUN", "a run folder, or one snapshot", type=Path),
+)
+def unpack_command(args: argparse.Namespace) -> int:
+    """Write the fields of rounded snapshots (output.snapshots.error) as values in single precision into the index and
+    the VTKHDF file beside each snapshot, for ParaView, yt, openPMD and h5py. This program reads rounded snapshots
+    as they are.
+
+    example: simulator unpack outputs/taylor_green/snapshots/00000010"""
+    from simulator.archive.derived import unpack
+    from simulator.archive.snapshot_reader import snapshot_folder
+    from simulator.archive.verify import stored_in
+
+    files = [file for save in stored_in(snapshot_folder(args.path)) for file in unpack(save)]
+    if not files:
+        raise UserError(
+            f"{args.path}: no rounded snapshot; other programs read its fields as it is"
+        )
+    print("\n".join(map(str, files)))
+    return 0
+
+
+@command(
     "print the packages that computed a run, as pip requirements",
     arg("run RUN", "the run's folder", type=Path),
 )

@@ -90,11 +90,13 @@ class GridSettings(Settings):
         return self
 
 
-EXCLUSIVE = ("cfl", "dt", "steps")  # The keys of `time` of which one chooses the time step.
+# The keys of `time` of which one chooses the time step.
+EXCLUSIVE = ("cfl", "dt", "error", "steps")
 REMOVES = {
-    "cfl": ("dt", "steps", "spacing"),
-    "dt": ("cfl", "steps", "spacing"),
-    "steps": ("cfl", "dt", "max_dt"),
+    "cfl": ("dt", "error", "steps", "spacing"),
+    "dt": ("cfl", "error", "steps", "spacing"),
+    "error": ("cfl", "dt", "steps", "spacing"),
+    "steps": ("cfl", "dt", "error", "max_dt"),
 }
 """The keys of a file's `time` that an override of one of `EXCLUSIVE` removes."""
 
@@ -120,13 +122,17 @@ class TimeSettings(Settings):
     or the limit of the integrator with this dealiasing if that is smaller."""
     dt: Duration | None = None
     """A fixed time step, instead of cfl."""
+    error: Annotated[Positive, Field(ge=1e-12, le=0.1)] | None = None
+    """Instead of cfl: the relative error per unit of time that each field may have, in the root mean
+    square over the box. Each step estimates its error, and is repeated with a shorter dt where the
+    error is larger. With rk4 and etdrk4."""
     steps: Count | None = None
     """In an expanding box, instead of cfl: the number of steps to stop, which aligned output
     divides further."""
     spacing: Literal["growth", "log_scale_factor"] | None = None
     """The quantity that steps divide evenly: the linear growth factor D (the default) or ln a."""
     max_dt: Duration | None = None
-    """Upper limit of the time step that follows from cfl; required if the initial flow is at
+    """Upper limit of the time step that follows from cfl or error; with cfl required if the initial flow is at
     rest."""
     max_steps: Count | None = None
     """The run ends after this many steps even if stop is not reached."""
@@ -140,8 +146,7 @@ class TimeSettings(Settings):
 
     @model_validator(mode="after")
     def _one_way_to_choose_dt(self) -> Self:
-        values = (self.cfl, self.dt, self.steps)
-        chosen = [key for key, value in zip(EXCLUSIVE, values, strict=True) if value is not None]
+        chosen = [key for key in EXCLUSIVE if getattr(self, key) is not None]
         if len(chosen) > 1:
             raise wrong(chosen[1], f"excludes time.{chosen[0]}; keep one of the two")
         if self.steps is None and self.spacing is not None:
@@ -282,6 +287,10 @@ class SnapshotSettings(Cadence):
     fluid_velocity and so on: velocity, acceleration, gradient and the names of scalar fields."""
     precision: Literal["single", "double"] | None = None
     """Precision of the numbers in the files; by default the precision of the run."""
+    error: Annotated[Positive, Field(le=0.1)] | None = None
+    """Round the fields so that in every shell of wavenumbers the coefficients and the energy keep
+    this relative error, and compress them; by default they are exact. Particles and checkpoints
+    stay exact."""
     index: bool = True
     """Also write the files by which ParaView, yt and xarray read the snapshots, and a row of
     slices.h5 with each. Always written with an output that puts further files beside the

@@ -58,7 +58,7 @@ def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
 
 # Blocks whose numbers may differ between configurations that share programs.
 VARIED = ("model", "forcing", "terms")
-TIME_STEP = ("dt", "cfl", "max_dt")
+TIME_STEP = ("dt", "cfl", "error", "max_dt")
 # Blocks on which a step does not depend, except `run.memory`.
 _APART = ("name", "output", "initial", "run", "slurm")
 
@@ -103,6 +103,7 @@ class Programs:
         self.config = config
         self.text = programs(as_mapping(config) if mapping is None else mapping)
         self._fields = tuple(config.output.snapshots.fields or ())
+        self._rounded = config.output.snapshots.error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Programs) and self._key == other._key
@@ -111,5 +112,5 @@ class Programs:
         return hash(self._key)
 
     @property
-    def _key(self) -> tuple[str, tuple[str, ...]]:
-        return self.text, self._fields
+    def _key(self) -> tuple[str, tuple[str, ...], float | None]:
+        return self.text, self._fields, self._rounded

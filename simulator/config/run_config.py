@@ -119,6 +119,8 @@ def usable_name(name: str) -> str:
 # More than any run has; a double counts exactly up to 1e15.
 MOST_STEPS = 1e12
 MOST_EVENTS = 1e9
+LEAST_ERROR = {"double": 1e-12, "single": 1e-6}
+"""The smallest error of rounded snapshots, by the precision of the run."""
 # The range of single precision, reduced by a factor of about 100 at both ends.
 SINGLE = (1e-36, 1e36)
 
@@ -247,6 +249,17 @@ class RunConfig(Shown, Settings):
 
     @model_validator(mode="after")
     def _precision_suffices(self) -> Self:
+        snapshots = self.output.snapshots
+        if snapshots.error is not None and snapshots.precision is not None:
+            raise wrong(
+                "output.snapshots.precision",
+                "error says how exact the fields are; leave precision out",
+            )
+        least = LEAST_ERROR[self.precision]
+        if snapshots.error is not None and snapshots.error < least:
+            raise wrong(
+                "output.snapshots.error", f"the run's own numbers are not more exact than {least:g}"
+            )
         if self.precision == "single":
             if self.output.snapshots.precision == "double":
                 raise wrong(
@@ -444,6 +457,13 @@ def _misfit(
     cfl = config.time.cfl
     if integrator not in known:
         return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
+    if config.time.error is not None and not integrators[integrator].embedded:
+        able = [n for n in known if n in integrators and integrators[n].embedded]
+        cure = f"{' or '.join(able)} do" if able else "give time.cfl, time.dt or time.steps"
+        return "time.error", f"{integrator} does not estimate the error of its steps; {cure}"
+    if config.time.error is not None and dealias == "phase_shift":
+        problem = "moves the grid from stage to stage, which hides the error of a step"
+        return "grid.dealias", f"phase_shift {problem}; take spherical, or time.cfl"
     if line := integrators[integrator].misfit(config.model):
         return "time.integrator", f"{integrator} {line}"
     if config.forcings and model.numerics.split:

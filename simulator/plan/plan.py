@@ -7,6 +7,7 @@ from math import ceil, floor, prod
 
 import jax
 
+from simulator.archive.rounding import bits
 from simulator.config import RunConfig
 from simulator.measure.kind import Cadence
 from simulator.plan.capacity import fewest_devices, largest_shape, step_on, surely_fits, usable
@@ -23,7 +24,7 @@ DAY = 24 * 3600.0
 
 @dataclass(frozen=True)
 class OutputSize:
-    """Bytes of a snapshot and of a checkpoint, without compression, and the numbers of both at the
+    """Bytes of a snapshot, uncompressed unless it is rounded, and of a checkpoint, and the numbers of both at the
     end of a run."""
 
     snapshot: float
@@ -47,13 +48,19 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
     points = prod(config.grid.shape)
 
     names = wanted.fields or tuple(simulation.model.fields)
-    arrays = [jax.eval_shape(simulation.field_program(n), simulation.template) for n in names]
-    waves = all(array.dtype.kind == "c" for array in arrays)
+    arrays = {n: jax.eval_shape(simulation.field_program(n), simulation.template) for n in names}
+    waves = wanted.error is None and all(a.dtype.kind == "c" for a in arrays.values())
     modulus = 4 if waves and wanted.index else 0  # Bytes of a value of each `NAME_modulus`.
 
-    def values(array: jax.ShapeDtypeStruct) -> float:
-        number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
-        return float((number + modulus) * prod(array.shape[:-3]) * points)
+    def values(name: str, array: jax.ShapeDtypeStruct) -> float:
+        parts = 2 if array.dtype.kind == "c" else 1
+        components = prod(array.shape[: -len(config.grid.shape)])
+        if wanted.error is None:
+            return float(((4 if single else 8) * parts + modulus) * components * points)
+        of_field = simulation.model.transforms.get(name)
+        truncated = of_field is not None and of_field.layout.truncated
+        numbers = of_field.grid.modes if of_field is not None and truncated else points
+        return parts * components * numbers * bits(wanted.error) / 8
 
     def coefficients(array: jax.ShapeDtypeStruct) -> float:
         layout = simulation.transform.layout
@@ -68,7 +75,7 @@ def files_of(step: Step, steps: int | None) -> OutputSize:
         else 0
     )
     return OutputSize(
-        sum(map(values, arrays)),
+        sum(values(name, array) for name, array in arrays.items()),
         sum(map(coefficients, jax.tree.leaves(simulation.template))),
         snapshots_of(config, steps),
         checkpoints.keep_last + thinned,

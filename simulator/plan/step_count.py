@@ -36,9 +36,9 @@ def fixed_steps(config: RunConfig) -> StepCount:
             _limited(config, time.steps), "of time.steps, and those that output divides"
         )
     if time.dt is None:
+        unknown = "dt follows from the flow" if time.error is None else "dt follows from time.error"
         return StepCount(
-            time.max_steps,
-            "at most, by time.max_steps" if time.max_steps else "dt follows from the flow",
+            time.max_steps, "at most, by time.max_steps" if time.max_steps else unknown
         )
     return StepCount(
         _limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}"
@@ -51,7 +51,8 @@ def estimated_steps(config: RunConfig) -> StepCount:
     of 1/dt between these grids is extrapolated to the run's grid. A flow that speeds up takes more
     steps, a decaying flow fewer."""
     known = fixed_steps(config)
-    if config.time.dt is not None or config.time.steps is not None:
+    time = config.time
+    if any(choice is not None for choice in (time.dt, time.steps, time.error)):
         return known
     shape = config.grid.shape
     shapes = [scaled(shape, n, least=4) for n in COARSE if n < max(shape)]

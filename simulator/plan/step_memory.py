@@ -9,10 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
+import jax.numpy as jnp
 
+from simulator.archive.rounded_field import Rounder
 from simulator.archive.stored_state import RunInputs
 from simulator.cluster.environment import UNOPTIMIZED
 from simulator.cluster.hardware import usable_cores
@@ -79,7 +81,17 @@ def program_memory(
             names = simulation.config.output.snapshots.fields or outputs.stored_fields(
                 simulation.model
             )
-            lowered = jax.jit(max(map(simulation.field_program, names), key=size)).lower(state)
+            largest = max(map(simulation.field_program, names), key=size)
+            asked = simulation.config.output.snapshots.error
+
+            def output(state: State) -> Any:
+                values = largest(state)
+                if asked is None:
+                    return values
+                is_real = jnp.issubdtype(values.dtype, jnp.floating)
+                return Rounder(simulation.placement, asked).program(is_real)(values)
+
+            lowered = jax.jit(output).lower(state)
 
     def read() -> int:
         # The optimization of a CPU's code follows the assignment of memory.

@@ -15,36 +15,41 @@ from simulator.physics.models.tendency import fastest, with_arrays
 from simulator.physics.particles.population import Sets
 from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.splitting import KickDriftKick
+from simulator.simulation.error_control import NEXT, StepsByError
 from simulator.simulation.steps import StepEnd, at_failure, joined_steps, one_step
 from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, Truth
 
 
 class TimeStep(NamedTuple):
-    """The choice of dt: fixed, from the CFL number and never above `largest`, or to the next of
-    given times."""
+    """The choice of dt: fixed, from the CFL number and never above `largest`, to the next of given
+    times, or by the error of steps, within the CFL number at which they are stable."""
 
     fixed: float | None
     cfl: float | None
     largest: float | None
     ends: Float[Array, "end"] | Float[np.ndarray, "end"] | None = None
     """The rising times at which steps end, the first one included."""
+    error: float | None = None
+    """The relative error per unit of time that steps may have."""
 
     @property
     def bounded(self) -> bool:
         """Whether there is a dt even if nothing limits it."""
-        return any(limit is not None for limit in (self.fixed, self.largest, self.ends))
+        return any(limit is not None for limit in (self.fixed, self.largest, self.ends, self.error))
 
-    def choose(self, rate: Number, time: Number) -> Number:
+    def choose(self, state: State, rate: Number) -> Number:
         """dt (time) from the model's largest rate (1/time); NaN, which ends the run, if the rate is
         not finite."""
         if self.ends is not None:
-            dt = self._next_end(time) - time
+            dt = self._next_end(state.time) - state.time
         elif self.fixed is not None:
             dt = jnp.float64(self.fixed)
         else:
             dt = cast(float, self.cfl) / rate.astype(jnp.float64)
             dt = dt if self.largest is None else jnp.minimum(dt, self.largest)
+            if self.error is not None:
+                dt = jnp.minimum(dt, state.memory.control[NEXT])
         return jnp.where(jnp.isfinite(rate), dt, jnp.nan)
 
     def _next_end(self, time: Number) -> Number:
@@ -89,7 +94,7 @@ def advance_of(
             return (s.step < last) & due & ~jnp.isnan(s.dt) & room
 
         def choose(s: State, rate: Number) -> StepEnd:
-            dt = time_step.choose(rate, s.time)
+            dt = time_step.choose(s, rate)
             return aligned(s, dt, until, time_step.fixed is not None, time_step.ends is None)
 
         def step(s: State) -> State:
@@ -97,6 +102,8 @@ def advance_of(
 
         if isinstance(integrator, KickDriftKick) and cast(SplitEquation, model).joins_kicks:
             return joined_steps(cast(SplitEquation, model), integrator, state, unfinished, choose)
+        if (error := time_step.error) is not None:
+            return StepsByError(system, integrator, choose, error).march(state, unfinished)
         return lax.while_loop(unfinished, step, state)
 
     parts = (type(model).__name__, type(integrator).__name__, model.transform.name)

@@ -38,6 +38,7 @@ from simulator.spectral import (
     staged,
 )
 from simulator.spectral.backends import build
+from simulator.spectral.collectives import Kind
 from simulator.spectral.requested_transform import Chosen, Request
 from simulator.spectral.transform import Tree
 from simulator.words import aligned_lines, size
@@ -103,10 +104,10 @@ class Placement:
             least = candidate  # pencils, because slabs would hold much padding
         return replace(self, chosen=self.chosen._replace(candidate=least), low=True)
 
-    def transform(self, **kind: bool) -> Transform:
+    def transform(self, exchange: Kind | None = None, **kind: bool) -> Transform:
         """The transform of one kind of field. `real=True, every=False` selects real or complex
         fields, and all modes or those that dealiasing keeps. All kinds share one arrangement of
-        points."""
+        points. `exchange`: another number format of exchanges than the run's."""
         config = self.config
         request = request_of(self.config)
         # Not the chosen ones: jaxdecomp accepts `auto` and refuses `native`.
@@ -120,7 +121,7 @@ class Placement:
             sequential=self.low,
             platform=self.cluster.platform,
             kernels=kernels,
-            exchange=config.fft.exchange,
+            exchange=exchange or config.fft.exchange,
             members=self.members,
             threads=self.cluster.threads,
         )

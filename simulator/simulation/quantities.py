@@ -17,6 +17,7 @@ from simulator.physics.models.observables.terms import term_columns
 from simulator.physics.models.tendency import linear_rates, linearized, tendency, with_arrays
 from simulator.physics.particles import ParticleSet, population
 from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
+from simulator.simulation.error_control import REJECTED
 from simulator.simulation.system import System
 from simulator.spectral.arrays import Number, ParticleVectors, SpectralVector, Truth
 
@@ -55,6 +56,8 @@ def diagnostics_of(system: System, state: State) -> dict[str, Number]:
         row[RESIDUAL] = residual
     if memory.lost is not None:
         row[LOST] = memory.lost
+    if memory.control:
+        row[REJECTED] = memory.control[REJECTED]
     # The rate at the last kick of a split step, from which dt follows, was computed in the step.
     return {**row, "rate": rate if memory.rate is None else memory.rate}
 

@@ -20,7 +20,7 @@ from simulator.physics.models.split_equation import background_of, populations_o
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
-from simulator.simulation import initial_state, quantities
+from simulator.simulation import error_control, initial_state, quantities
 from simulator.simulation.advance import NO_STEPS, TimeStep, Until, advance_of, rate_of
 from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcings, make_model, make_swarm
@@ -102,7 +102,10 @@ class Simulation:
         self.grid = placement.grid
         self.model: Equation = make_model(self.config, placement, self.inputs)
         background = background_of(self.model)
-        self.time_step = TimeStep(time.dt, time.cfl, time.max_dt)
+        cfl = time.cfl
+        if time.error is not None:  # the stability of explicit terms
+            cfl = self.integrator.max_cfl.get(self.config.grid.dealias)
+        self.time_step = TimeStep(time.dt, cfl, time.max_dt, error=time.error)
         if time.steps is not None and background is not None and not background.traced:
             ends = background.ends(self.first_time, time.stop, time.steps, time.spacing or "growth")
             self.time_step = self.time_step._replace(ends=ends)
@@ -170,7 +173,11 @@ class Simulation:
     def begin(self, start: Mapping[str, Any]) -> State:
         """The state that a run begins with, from its spectral fields and the particles that are
         matter."""
-        return initial_state.begin(start, self.system, self.integrator, self.first_time)
+        return self._begin(start, self.first_time)
+
+    def _begin(self, start: Mapping[str, Any], time: float = 0.0) -> State:
+        state = initial_state.begin(start, self.system, self.integrator, time)
+        return error_control.begun(state, self.config.time.stop, self.time_step.error)
 
     @cached_property
     def first_time(self) -> float:
@@ -195,8 +202,7 @@ class Simulation:
     def template(self) -> State:
         """Shapes and types of a state, without computing one."""
         if self._template is None:
-            begin = partial(initial_state.begin, system=self.system, integrator=self.integrator)
-            state = jax.eval_shape(begin, initial_state.templates(self.model))
+            state = jax.eval_shape(self._begin, initial_state.templates(self.model))
             state = initial_state.with_term_arrays(state, initial_state.term_shapes(self.model))
             self._template = initial_state.with_particle_templates(state, self.swarm)
         return self._template
@@ -359,6 +365,8 @@ class Simulation:
                     f"one of the {lost} moved farther in a step than its device can see, "
                     "or its rate is not finite"
                 ), cure
+            if self.time_step.error is not None:
+                return error_control.TROUBLE
             contents = outputs.contents(self.model, self.state)
             if (reason := outputs.step_trouble(self.model, contents)) is not None:
                 return reason

@@ -126,6 +126,14 @@ def explicit_step(
         new = replace(new, history={name: dict(tree) for name, tree in history.items()})
     else:
         u = integrator.step(u, begin.time, end.dt, a, N, L)
+    return with_unknowns(system, begin, new, u, balance)
+
+
+def with_unknowns(
+    system: System, begin: State, new: State, u: Evolved, balance: Balance | None
+) -> State:
+    """The new state with the unknowns u, and with all that follows from them. `balance`: the energy
+    budget at the beginning, of models that have one in every step."""
     new = with_fields(system.model, begin, new, u)
     if system.sheared is not None:
         new = with_solenoidal_fields(system, begin, new)

@@ -5,6 +5,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from simulator.physics.forcing import Forcings
@@ -24,7 +25,8 @@ from simulator.physics.particles.swarm import Swarm
 from simulator.physics.stepping.coupled import Coupled
 from simulator.physics.stepping.evolved import Evolved
 from simulator.physics.stepping.integrator import Nonlinear
-from simulator.spectral.arrays import Number, Numbers
+from simulator.spectral.arrays import Number, Numbers, computed
+from simulator.spectral.operators import squared
 from simulator.spectral.transform import Shift
 
 
@@ -49,6 +51,16 @@ class System:
     def changing(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The arrays of fields that are not constant."""
         return {name: array for name, array in arrays.items() if name not in self.model.constant}
+
+    def norms(self, u: Evolved) -> Evolved:
+        """The root mean square of each field that is not constant."""
+        transforms = self.model.transforms
+
+        def norm(name: str) -> Number:
+            density = squared(computed(u[name])).astype(jnp.float64)
+            return jnp.sqrt(transforms[name].layout.sum(density))
+
+        return Evolved({name: norm(name) for name in self.changing(self.model.fields)})
 
     def linear(self, begin: State, dt: Number) -> Evolved:
         """L (1/time); with wavenumbers that depend on time its mean over the step."""

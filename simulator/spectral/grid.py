@@ -87,6 +87,13 @@ class Grid:
     def volume(self) -> float:
         return math.prod(self.box)
 
+    @property
+    def modes(self) -> float:
+        """About the number of modes that real fields keep; of spheres their part of the box."""
+        axes = [2 * kept + 1 for kept in self.kept if kept]
+        filled = {2: math.pi / 4, 3: math.pi / 6}.get(len(axes), 1) if self.spherical else 1
+        return filled * math.prod(axes)
+
     @cached_property
     def spacing(self) -> tuple[float, float, float]:
         """Distance between neighbouring points along x, y, z."""

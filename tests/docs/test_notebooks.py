@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,19 @@ def recovered(values: Values) -> None:
     assert values["error"] < 0.03
 
 
+def inferred(values: Values) -> None:
+    """Both samplers have fifty independent draws or more: means then differ by 0.2 standard
+    deviations, and standard deviations by 0.14; five times that is allowed. The truth is within 4
+    standard deviations of the means. The gradient is that of central differences."""
+    first, second = (np.array(values[name]) for name in ("nuts", "mclmc"))
+    width = first.std(0)
+    assert (abs(first.mean(0) - second.mean(0)) < 5 * 0.2 * width).all()
+    assert (abs(np.log(second.std(0) / width)) < 5 * 0.14).all()
+    assert (abs(first.mean(0) - values["truth"]) < 4 * width).all()
+    assert values["diverged"] == 0
+    assert_allclose(values["slope"], values["difference"], rtol=1e-6)
+
+
 def dataset(values: Values) -> None:
     """Pairs of frames, and a stream of trajectories."""
     assert values["shapes"] == [[12, 32, 32], [2, 32, 32], [6, 21, 2, 32, 32], [6]]
@@ -193,6 +207,20 @@ SESSIONS = {
             "slope": "slope",
         },
         gradients,
+    ),
+    "tutorials/inference.md": Session(
+        {
+            2: "e = jnp.eye(10)[0] * 1e-5\ndifference = (density(truth + e) - density(truth - e)) / 2e-5"
+        },
+        {
+            "nuts": "by_nuts",
+            "mclmc": "by_mclmc",
+            "truth": "flow.values(truth)",
+            "diverged": "diverged",
+            "slope": "slope[0]",
+            "difference": "difference",
+        },
+        inferred,
     ),
     "tutorials/library.md": Session(
         {1: "after, end = state.time, float(simulation.state.time)"},
@@ -262,6 +290,7 @@ LONG = (
     "tutorials/boson_mass.md",
     "tutorials/dataset.md",
     "tutorials/gradients.md",
+    "tutorials/inference.md",
     "tutorials/library.md",
     "tutorials/obstacle.md",
     "tutorials/particles.md",
@@ -289,6 +318,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.long
 @pytest.mark.parametrize("page", slow_but(WITH_PYTHON, WITH_PYTHON.keys() - {*LONG}))
 def test_the_python_of_a_page_in_a_kernel(page: str, desk: Path):
+    if page == "tutorials/inference.md" and not (find_spec("numpyro") and find_spec("blackjax")):
+        pytest.skip("needs numpyro and blackjax: pip install 'simulator[inference]'")
     path, session = WITH_PYTHON[page], SESSIONS.get(page, Session())
     cells: list[str] = []
     number = 0

@@ -38,6 +38,15 @@ def test_an_equation_of_ones_own(somewhere: Path):
     )
 
 
+def test_the_log_posterior_is_the_script_s():
+    """The class of the page, and its flow, are those of `scripts/infer_flow.py`."""
+    page = FOLDER / "tutorials" / "inference.md"
+    script = (ROOT / "scripts" / "infer_flow.py").read_text()
+    shown = blocks("python", [page])[0].text
+    (flow,) = blocks('yaml title="flow.yaml"', [page])
+    assert shown[shown.index("class") :] in script and flow.text in script
+
+
 CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]
 
 

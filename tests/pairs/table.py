@@ -478,7 +478,11 @@ FACTORS: dict[str, dict[str, Level]] = {
         name: ({"time": {"integrator": name}} if name else {}) for name in ("", *INTEGRATORS)
     }
     | {name: _growing(name) for name in ("bullfrog", "fastpm")},
-    "step": {"fixed": {"time": {"dt": 0.01}}, "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}}},
+    "step": {
+        "fixed": {"time": {"dt": 0.01}},
+        "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}},
+        "error": {"time": {"error": 1e-4, "max_dt": 0.02}},
+    },
     "dealias": {
         name: ({"grid": {"dealias": name}} if name else {})
         for name in ("", "two_thirds", "spherical", "phase_shift", "none")
@@ -505,6 +509,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "gzip": {"output": {"compression": "gzip"}},
         "blosc2": {"output": {"compression": "blosc2"}},
         "narrow": {"output": {"snapshots": {"precision": "single"}}},
+        "rounded": {"output": {"snapshots": {"error": 1e-3}}},
     },
     "after": {
         name: {}

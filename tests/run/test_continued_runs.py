@@ -1,4 +1,4 @@
-"""Runs in a background shear and of exact waves: continued, on two processes, with little memory, in
+"""Runs in a background shear, of exact waves and by error: continued, on two processes, with little memory, in
 single precision, and started from snapshots."""
 
 from functools import cache
@@ -34,9 +34,10 @@ time: {stop: 1.0, cfl: 0.5, max_steps: 8, waves: exact}
 devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, snapshots: {every_steps: 4}}
 """
-HALF = {SHEARED: 20, WAVES: 3}
+BY_ERROR = WAVES.replace("cfl: 0.5", "error: 1.0e-5")
+HALF = {SHEARED: 20, WAVES: 3, BY_ERROR: 3}
 """The step after which a run is continued."""
-each = pytest.mark.parametrize("case", HALF, ids=("shear", "waves"))
+each = pytest.mark.parametrize("case", HALF, ids=("shear", "waves", "error"))
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +94,15 @@ def test_waves_need_neither_much_memory_nor_double_precision(whole, tmp_path):
     assert simulate(config, tmp_path / "single", "precision=single") == 0
     energy = [table(run)["energy"][-1] for run in (tmp_path / "single", whole(WAVES) / "run")]
     assert energy[0] == pytest.approx(energy[1], rel=2e-6)
+
+
+@pytest.mark.long
+def test_a_run_by_cfl_continues_by_error_and_back(whole, tmp_path):
+    config = whole(WAVES) / "case.yaml"
+    run = tmp_path / "run"
+    for choice in ("cfl=0.5", "error=1e-5", "cfl=0.5"):
+        steps = 3 + (table(run)["step"][-1] if run.exists() else 0)
+        assert simulate(config, run, f"time.{choice}", f"time.max_steps={steps:g}") == 0
+        assert table(run)["step"][-1] == steps
+        stored = contents(committed(run / "checkpoints")[-1])
+        assert ("memory_rejected" in stored) == choice.startswith("error")

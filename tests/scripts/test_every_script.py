@@ -4,6 +4,7 @@ which say so in a line each."""
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import split
 
@@ -46,6 +47,7 @@ SMALLEST = {
     "gallery": "taylor_green --folder made --destination copy",
     "gpu_day": "--platform cpu --shapes 8 --seconds 0.1 --minutes 0",
     "how_we_know": "--check",
+    "infer_flow": "--chains 2 --data-sets 2 --warmup 6 --draws 4",
     "judge_closure": f"coarse_2d.yaml {DATA} closure 'model.subgrid={SUBGRID}'",
     "without_plugins": "core tests/test_files.py -n 0 -q",
     "mutants": f"cover --tests '{ROOT}/tests/test_files.py'",
@@ -53,10 +55,12 @@ SMALLEST = {
     "performance": "--check",
     "release": "metadata .",
     "scaling": f"'{ROOT}/configs/taylor_green.yaml' --device h100 --most 2",
+    "smaller_files": "picture.png --points 8 --rounds 1 --cases turbulence waves",
     "softening": "softening.png",
     "taylor_green_curve": "outputs/taylor_green_re1600 --numbers numbers --picture curve.png",
     "train_closure": f"{TRAINING} {DATA} closure 'model.subgrid={SUBGRID}'",
     "train_corrector": f"{TRAINING} {DATA} corrector",
+    "steps_by_error": "korteweg_de_vries --asked 1e-3 1e-4 --halvings 2",
     "wave_steps": "rotating --points 8 --steps 20 --reference 40",
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
@@ -118,6 +122,8 @@ def test_every_program_among_the_scripts_is_here():
 
 @pytest.mark.parametrize("script", SMALLEST)
 def test_a_script_at_its_smallest_size(script: str, tmp_path: Path, request: pytest.FixtureRequest):
+    if script == "infer_flow" and not (find_spec("numpyro") and find_spec("blackjax")):
+        pytest.skip("needs numpyro and blackjax: pip install 'simulator[inference]'")
     if script in ("judge_closure", "train_closure", "train_corrector"):
         tmp_path = request.getfixturevalue("closure")
     elif script == "cosmology_check":

@@ -33,7 +33,8 @@ class StateMemory:
     """The rate (1/time) at the last kick of split steps, from which dt follows."""
     residual: Number | None = None
     """The residual of the energy budget in the last step, of models with a budget in every step."""
-
+    control: Numbers = field(default_factory=dict)
+    """Numbers of steps by error: see `simulator.simulation.error_control`."""
     lost: Number | None = None
     """The energy of the waves that a background shear has carried beyond the modes of the state,
     since the beginning."""
@@ -49,7 +50,7 @@ class StateMemory:
         """All arrays by the names that they have in checkpoints."""
         numbers = {RATE: self.rate, RESIDUAL: self.residual, LOST: self.lost}
         stated = {name: number for name, number in numbers.items() if number is not None}
-        return {**self.model, **self.forcing, **self.particles, **stated}
+        return {**self.model, **self.forcing, **self.particles, **self.control, **stated}
 
     def restored(self, read: Callable[[str, jax.Array], jax.Array]) -> Self:
         """A memory of the same parts, whose arrays are `read(name, like)`."""
@@ -63,6 +64,7 @@ class StateMemory:
             forcing=part(self.forcing),
             model=part(self.model),
             particles=part(self.particles),
+            control=part(self.control),
             rate=arrays.get(RATE),
             residual=arrays.get(RESIDUAL),
             lost=arrays.get(LOST),

@@ -33,6 +33,8 @@ class Integrator:
     """Whether the integrator takes split steps, as a `Splitting`."""
     growing: ClassVar[bool] = False
     """Whether steps follow linear growth; only models that name the integrator take it."""
+    embedded: ClassVar[bool] = False
+    """Whether its four stages give the error of a step, as `step_and_error` reads it."""
     couples: ClassVar[bool] = False
     """Whether L may couple unknowns, as a `Coupled` does: steps then use `growth` only."""
     order: ClassVar[int]
@@ -80,6 +82,10 @@ class Integrator:
         """u at t + dt. `a` is N(u, t), which determined dt; the arrays of L (1/time) broadcast
         against those of u."""
         raise TypeError(f"{type(self).__name__} does not define step")
+
+    def last_weight(self, L: Evolved, dt: Number, u: Evolved) -> Evolved:
+        """Six times the factor of the last stage's N in a step; dt where L = 0."""
+        return u.number(dt)
 
 
 class Multistep(Integrator):

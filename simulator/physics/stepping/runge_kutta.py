@@ -29,6 +29,7 @@ class RungeKutta4(Integrator):
     Canuto et al., Spectral Methods: Fundamentals in Single Domains (2006), appendix D."""
 
     couples = True
+    embedded = True
     order = 4
     # The stability region reaches to 2.83 on the imaginary axis: the limit except for `none`.
     max_cfl: ClassVar[Mapping[str, float]] = {
@@ -176,6 +177,7 @@ class ExponentialRungeKutta4(Integrator):
     contour integrals of Kassam & Trefethen, SIAM J. Sci. Comput. 26, 1214 (2005)."""
 
     couples = True
+    embedded = True
     order = 4
     # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
@@ -191,6 +193,9 @@ class ExponentialRungeKutta4(Integrator):
         N_b = N(E * u + P * N_a, t + dt / 2)
         N_c = N(E * a + P * (2 * N_b - N_u), t + dt)
         return E2 * u + Q * N_u + R * (N_a + N_b) + S * N_c
+
+    def last_weight(self, L: Evolved, dt: Number, u: Evolved) -> Evolved:
+        return 6.0 * _coefficients(L, dt, u)[5]
 
 
 def _coefficients(L: Evolved, dt: Number, u: Evolved) -> list[Evolved]:

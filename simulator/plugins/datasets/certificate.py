@@ -28,13 +28,16 @@ MEASURED = tuple(_REDUCED)
 scale of flow, magnetic field or a scalar, the largest share of squared gradients (or of the energy)
 at the grid's edge, and the largest residual of the energy budget relative to the dissipation."""
 
+ROUNDING = "error_asked", "error_measured"
+"""The errors of rounded snapshots: the one that was asked, and the largest of any shell."""
+
 THRESHOLDS = f"k_max_eta {LIMITS}; or edge_share at most {UNDER_RESOLVED:g}"
 """The numbers of a resolved run."""
 
 
 def resolution_of(run: SweepRun) -> dict[str, float]:
-    """The numbers MEASURED of a finished run, over the rows of its diagnostics; nan where its model
-    has none."""
+    """The numbers MEASURED of a finished run, over the rows of its diagnostics, nan where its model
+    has none; with rounded snapshots also those of ROUNDING."""
     columns = _diagnostics(run)
     measures = measured_resolutions(columns)
     sources = {
@@ -47,6 +50,9 @@ def resolution_of(run: SweepRun) -> dict[str, float]:
         values = np.concatenate([columns.get(source, np.empty(0)) for source in sources[name]])
         values = values[np.isfinite(values)]
         numbers[name] = float(reduced(values)) if len(values) else math.nan
+    errors = [error for s in open_run(run.folder).snapshots if (error := s.error) is not None]
+    if errors:
+        numbers |= zip(ROUNDING, np.max(errors, axis=0).tolist(), strict=True)
     return numbers
 
 
@@ -106,7 +112,7 @@ def least_resolved(sweep: Sweep) -> dict[str, float]:
     """The smallest k_max eta of all certified runs, and the largest of the other numbers."""
     entries = read_json(certificate_file(sweep)).get("runs", {}).values()
     numbers: dict[str, float] = {}
-    for name in (*MEASURED, "distance_to_finer"):
+    for name in (*MEASURED, *ROUNDING, "distance_to_finer"):
         values = [e[name] for e in entries if e.get(name) is not None]
         if values:
             numbers[name] = float((min if name == "k_max_eta" else max)(values))

@@ -44,7 +44,7 @@ from simulator.files import (
     sync_folder,
     write_durably,
 )
-from simulator.plugins.datasets.certificate import MEASURED, certified, resolution_of
+from simulator.plugins.datasets.certificate import certified, resolution_of
 from simulator.plugins.datasets.frames import TOLERANCE, check_alike, frame_times
 from simulator.plugins.datasets.settings import CERTIFICATE, FOLDER, SPLITS, dataset_of
 from simulator.run.lock import RunLock
@@ -388,8 +388,9 @@ def _describe(file: h5py.File, sweep: Sweep, runs: Runs, axes: Axes, times: np.n
     # not part of the format: how well each trajectory is resolved
     certificates = [resolution_of(run) for run in runs]
     group = file.create_group("certificate")
-    for name in MEASURED:
-        group.create_dataset(name, data=np.array([c[name] for c in certificates], _FLOAT))
+    for name in dict.fromkeys(name for numbers in certificates for name in numbers):
+        values = [numbers.get(name, math.nan) for numbers in certificates]
+        group.create_dataset(name, data=np.array(values, _FLOAT))
 
 
 def _write_scalars(

@@ -36,8 +36,9 @@ def certificate_file(study: PlannedSweep) -> Path:
 def certificates(study: PlannedSweep) -> dict[str, np.ndarray]:
     """The numbers that `simulator dataset` recorded about the resolution of each run, in the order
     of `runs`: the smallest `k_max_eta`, the largest `edge_share` and `budget_residual`, the number
-    of `rows` of diagnostics behind them, and for some runs `distance_to_finer`; nan where a number
-    is not known. Raises UserError if there is no data set yet."""
+    of `rows` of diagnostics behind them, of rounded snapshots `error_asked` and `error_measured`,
+    and for some runs `distance_to_finer`; nan where a number is not known. Raises UserError if
+    there is no data set yet."""
     stored = read_json(certificate_file(study)).get("runs", {})
     if any(run.hash not in stored for run in study.runs):
         raise UserError(f"{study.folder}: no data set of all runs; simulator dataset writes it")

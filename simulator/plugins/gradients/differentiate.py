@@ -186,7 +186,7 @@ class Gradient:
         return self._with_room(self._compiled, variables)
 
     def value(self, variables: Mapping[str, Any]) -> Number:
-        """The loss, without its gradient."""
+        """The loss, without its gradient; JAX differentiates it with the same checkpoints."""
         return self._with_room(self._forward, variables)
 
     def lower(self, variables: Mapping[str, Any]) -> Any:

@@ -61,6 +61,8 @@ def test_against_finite_differences(flow):
     assert off(gradient, variables, {"fields": direction, "model.viscosity": 0.0}) < 1e-6
     assert off(gradient, variables, {"fields": still, "model.viscosity": 1.0}) < 1e-6
     _, slopes = gradient(variables)
+    by_value = jax.grad(lambda v: gradient.value({**variables, "model.viscosity": v}))(0.02)
+    assert_allclose(by_value, slopes["model.viscosity"], rtol=1e-12)
     for name, slope in slopes["fields"].items():
         assert slope.sharding.is_equivalent_to(fields[name].sharding, slope.ndim)
     program = gradient.lower(variables).compile()
