@@ -24,10 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator import Simulation, open_sweep, stream
+from simulator.plugins.datasets.dataset import usual_jobs
 from simulator.plugins.datasets.frames import frame_times
 from simulator.simulation.advance import NO_STEPS, Until
 from simulator.study.batch import BatchedStep, groups, on_one_device, varied_numbers
-from simulator.study.runner import usual_jobs
 
 FLOW = """\
 model: {kind: navier_stokes, viscosity: 0.005}

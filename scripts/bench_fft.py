@@ -35,7 +35,7 @@ from simulator.cluster.cores import Threads
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
 from simulator.cluster.start import start
-from simulator.plan.benchmark_record import benchmark_record
+from simulator.plugins.validation.benchmark_record import benchmark_record
 from simulator.spectral import Grid, Modes
 from simulator.spectral.timing import random_array
 

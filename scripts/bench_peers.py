@@ -51,7 +51,7 @@ from peers.environments import (
     installed_with_jax,
 )
 
-from simulator.plan.benchmark_record import benchmark_record
+from simulator.plugins.validation.benchmark_record import benchmark_record
 
 HERE = Path(__file__).resolve().parent
 PROBLEM = {"viscosity": 6.25e-4, "dt": 1e-3}

@@ -32,8 +32,8 @@ import numpy as np
 
 from simulator import Simulation
 from simulator.config import run_config_class
-from simulator.plan.benchmark_record import benchmark_record
 from simulator.plugins.gravity.assignment import Assignment
+from simulator.plugins.validation.benchmark_record import benchmark_record
 from simulator.simulation.advance import Until
 from simulator.spectral import Grid, make_transform
 

@@ -11,8 +11,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from simulator.cli import build_parser
-from simulator.cli.about import GENERATED, page_text, sections
-from simulator.cli.notebook import has_python, notebook
+from simulator.plugins.manual.notebook import has_python, notebook
+from simulator.plugins.manual.pages import GENERATED, page_text, sections
 
 ROOT = Path(__file__).parents[1]
 

@@ -223,6 +223,14 @@ def _number(value: object) -> Any:
     return evaluate_number(value) if isinstance(value, str) else value
 
 
+def _moment(value: object) -> Any:
+    if isinstance(value, Mapping) and [*value] in (["scale_factor"], ["redshift"]):
+        raise ValueError(
+            f"{next(iter(value))} needs an expanding box, model.background; give a time"
+        )
+    return _number(value)
+
+
 def _whole(value: object) -> Any:
     if isinstance(value, bool):
         raise ValueError("a whole number is needed, not true or false")
@@ -271,8 +279,6 @@ _AboveZero = Annotated[
     float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))
 ]
 Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
-HubbleParameter = Annotated[Positive, Field(ge=0.2, le=2)]
-"""h, H0 in 100 km/s/Mpc."""
 _FromZero = Annotated[
     float, Field(ge=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0)))
 ]
@@ -280,7 +286,7 @@ NonNegative = Annotated[_FromZero, _within(SMALLEST, LARGEST)]
 Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A side of the box.
 Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]  # A simulation time.
 _Moment = Annotated[
-    float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=float | str | dict)
+    float, Field(gt=0), BeforeValidator(_moment, json_schema_input_type=float | str | dict)
 ]
 Moment = Annotated[_Moment, _within(SHORTEST, LONGEST)]
 """A simulation time; the file of an expanding run may give a scale factor or a redshift, see

@@ -10,7 +10,7 @@ import pytest
 PARTS = dict.fromkeys(
     ("self_gravitating_gas", "schrodinger_poisson", "composite", "jeans_wave", "zeldovich_wave"),
     "gravity",
-) | {"kind: relax": "bodies"}
+) | {"kind: relax": "bodies", "particle_statistics": "statistics", "trajectories": "statistics"}
 """The plugins by the kind of a part."""
 
 

@@ -1,1 +1,1 @@
-"""Quantities computed from stored runs: rows of series again, halos, frequencies."""
+"""Quantities computed from stored runs: rows of series again."""

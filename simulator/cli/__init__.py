@@ -45,8 +45,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "environment": "look",
     },
     "study": {"sweep": "sweep"},
-    "cluster": {"submit": "run", "doctor": "doctor"},
-    "about": {"docs": "about", "cite": "about", "bench": "bench"},
+    "cluster": {"submit": "run"},
 }
 """The core's commands in the order of the help, each with its module in this package."""
 COMMANDS = Registry[Command](

@@ -62,7 +62,7 @@ def explain_command(args: argparse.Namespace) -> int:
 
     example: simulator explain model.hyperviscosity
       simulator explain k_max_eta"""
-    from simulator.cli.about import described_columns
+    from simulator.cli.columns import described_columns
     from simulator.config.reference import reference_keys, renamed, without_positions
 
     # Positions in lists may be left out, also because some lists of blocks may be one block.

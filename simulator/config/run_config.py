@@ -7,7 +7,7 @@ subclass that validates the parts' settings."""
 import math
 import pickle
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -60,6 +60,7 @@ from simulator.words import MAIN_BLOCKS, Shown, flat
 
 if TYPE_CHECKING:
     from simulator.physics.models import Equation
+    from simulator.physics.models.expansion import ExpansionSettings
 
 
 class Registries(NamedTuple):
@@ -73,14 +74,10 @@ class Registries(NamedTuple):
     integrators: Mapping[str, Any]
     particles: Mapping[str, Any]
     terms: Mapping[str, Any]
-    in_time: Callable[[dict[str, Any], Any], dict[str, Any]]
-    """Replaces scale factors and redshifts in the data of a run in an expanding box by simulation
-    times."""
 
 
 def registered() -> Registries:
     """The registries of the physics. Imports the parts, and with them JAX; starts no device."""
-    from simulator.config.expanding import in_time
     from simulator.physics.forcing import FORCINGS
     from simulator.physics.initial import INITIALS
     from simulator.physics.models import MODELS
@@ -88,7 +85,7 @@ def registered() -> Registries:
     from simulator.physics.stepping import INTEGRATORS
     from simulator.physics.terms import TERMS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS, in_time)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES, TERMS)
 
 
 @dataclass(frozen=True)
@@ -393,9 +390,8 @@ class _Fitting:
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
         wanted: dict[str, dict[str, Any]] = {}
         if (part := self._registries.models.get(kind)) is not None:
-            expanding = part.Settings.model_fields.get("cosmology")
-            kind = get_args(expanding.annotation)[0] if expanding else None
-            data = self._registries.in_time(data, kind)
+            if (background := _background(part)) is not None:
+                data = background.in_time(data)
             wanted |= (
                 {"time": {"integrator": self._solvers(part)[0]}} if part.numerics.split else {}
             )
@@ -425,9 +421,19 @@ class _Fitting:
     def _check(self, config: RunConfig) -> RunConfig:
         kind = config.model.kind
         model = self._registries.models[kind]
-        if misfit := _misfit(config, kind, model, self._solvers(model), self._integrators):
+        misfit = _misfit(config, kind, model, self._solvers(model), self._integrators)
+        if misfit is None and (background := _background(model)) is not None:
+            # Blocks that were validated before may have classes of other parts.
+            misfit = background.misfit(config.model_dump(warnings=False))
+        if misfit:
             raise wrong(*misfit)
         return config
+
+
+def _background(model: "Equation | type[Equation]") -> "type[ExpansionSettings] | None":
+    """The settings of the expanding background that a model may have."""
+    key = model.Settings.model_fields.get("cosmology")
+    return get_args(key.annotation)[0] if key else None
 
 
 def _solvers(model: "Equation | type[Equation]", integrators: Mapping[str, Any]) -> Sequence[str]:
@@ -466,6 +472,8 @@ def _misfit(
         return "grid.dealias", f"phase_shift {problem}; take spherical, or time.cfl"
     if line := integrators[integrator].misfit(config.model):
         return "time.integrator", f"{integrator} {line}"
+    if config.time.steps is not None and getattr(config.model, "cosmology", None) is None:
+        return "time.steps", "needs an expanding box, model.background; give time.dt"
     if config.forcings and model.numerics.split:
         return "forcing", f"{name} cannot be forced; leave the key out"
     if config.terms and model.numerics.split:

@@ -44,8 +44,6 @@ OUTPUTS = Registry[OutputKind](
         "cospectra": "simulator.measure.spectra:Cospectra",
         "probes": "simulator.measure.probes:Probes",
         "python": "simulator.measure.python_series:PythonOutput",
-        "particle_statistics": "simulator.measure.particles:ParticleStatistics",
-        "trajectories": "simulator.measure.particles:Trajectories",
         "slices": "simulator.measure.slices:Slices",
     },
     _admitted,

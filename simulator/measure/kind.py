@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, model_validator
 
 from simulator.errors import did_you_mean, shortened
-from simulator.settings import Count, Flag, Moment, Positive, Seconds, Settings, wrong
+from simulator.settings import Count, Flag, Moment, Seconds, Settings, wrong
 
 if TYPE_CHECKING:  # configurations are read and pictures drawn without JAX
     import h5py
@@ -92,20 +92,6 @@ def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("an empty list; name a field, or leave the key out for the model's fields")
     return names
-
-
-def rising(ends: tuple[float, float]) -> tuple[float, float]:
-    """Refuses an interval whose first end is not smaller than its second; for fields of
-    settings."""
-    if ends[0] >= ends[1]:
-        raise ValueError(
-            f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first"
-        )
-    return ends
-
-
-Lengths = Annotated[tuple[Positive, Positive], AfterValidator(rising)]
-"""The smallest and the largest of an interval of lengths."""
 
 
 class Unsupported(Exception):

@@ -115,10 +115,3 @@ def bin_numbers(place: jax.Array, bins: int, counted: jax.Array | bool = True) -
     place = jnp.floor(place)
     inside = counted & (place >= 0) & (place < bins)
     return jnp.where(inside, place, bins).astype(jnp.int32)
-
-
-def spacing_to_half_box(grid: spectral.Grid) -> tuple[float, float]:
-    """The smallest grid spacing and half the shortest side of the box, along the axes with more
-    than one point."""
-    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
-    return min(grid.spacing[i] for i in present), min(grid.box[i] for i in present) / 2

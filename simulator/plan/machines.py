@@ -93,29 +93,6 @@ def _described(name: str, about: Mapping[str, Any]) -> Machine:
     )
 
 
-def measured_block(
-    name: str,
-    *,
-    cores: int,
-    sockets: int,
-    memory: float,
-    bandwidth: float,
-    network: float | None,
-    source: str,
-) -> str:
-    """The block of the table for a node of processors with these measured rates (bytes per second):
-    its peaks are the rates over `EFFICIENCY`. network: None if it has not been measured."""
-    block = {
-        "cores": cores,
-        "sockets": sockets,
-        "memory": round(memory / GB),
-        "bandwidth": round(bandwidth / EFFICIENCY["bandwidth"] / GB, 1),
-    }
-    if network is not None:
-        block["network"] = round(network / EFFICIENCY["network"] / GB, 2)
-    return yaml.safe_dump({name: block | {"source": source}}, sort_keys=False, width=100)
-
-
 @cache
 def known_machines() -> Mapping[str, Machine]:
     """The devices of the table by name, with their peak rates."""

@@ -11,7 +11,6 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from simulator.config import RunConfig
-from simulator.config.expanding import stated_h
 from simulator.errors import UserError, did_you_mean
 from simulator.physics.initial import INITIALS, start_of
 from simulator.physics.initial.initial import coefficients, completed
@@ -68,15 +67,6 @@ def outlook_of_terms(model: Equation) -> list[str]:
 
 def _marked(lines: Mapping[str, bool]) -> list[str]:
     return [line if resolved else f"warning: {line}" for line, resolved in lines.items()]
-
-
-def check_h(config: RunConfig) -> None:
-    """Refuses values of h that contradict each other or H0."""
-    first, *others = [*stated_h(config.model_dump()).items()] or [("", 1.0)]
-    for key, h in others:
-        if abs(h / first[1] - 1) > 1e-6:
-            problem = f"{h:g} contradicts {first[0]}, which means h = {first[1]:g}"
-            raise config.error(key, f"{problem}; make them equal")
 
 
 def judge(

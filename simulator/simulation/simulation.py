@@ -74,7 +74,6 @@ class Simulation:
         if config.run.memory == "auto" and placement.saves_memory and self.shortage():
             self._build(placement.with_low_memory())
         quantities.check_snapshot_names(config, self.model)
-        initial_state.check_h(config)
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
         """The same simulation on the same devices, with other values of numbers (`model.viscosity`)

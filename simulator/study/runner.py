@@ -24,7 +24,7 @@ from simulator.cluster.launcher import Forwarding
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.study import study_status
-from simulator.study.runs import CACHE, Group, SweepRun
+from simulator.study.runs import Group, SweepRun
 from simulator.study.study_status import (
     LOG,
     MemberState,
@@ -243,19 +243,6 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         for i in range(jobs)
     ]
     return [Slot(frozenset(_share(cores, i, jobs)), environ) for i, environ in enumerate(variables)]
-
-
-def usual_jobs(runs: Sequence[SweepRun]) -> int:
-    """A process for each core if each gets two runs or more, or eight of runs that are small enough
-    to be stepped together; one process for GPUs and for runs on several devices."""
-    devices = [run.config.devices for run in runs]
-    if any(
-        settings.count not in ("auto", 1) or (settings.platform != "cpu" and has_gpu_plugin())
-        for settings in devices
-    ):
-        return 1
-    least = 2 if max(run.estimate.state for run in runs) > CACHE else 8
-    return max(1, min(len(os.sched_getaffinity(0)), len(runs) // least))
 
 
 def _share(items: Sequence[Any], i: int, parts: int) -> Sequence[Any]:

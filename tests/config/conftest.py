@@ -91,7 +91,6 @@ def registries() -> Registries:
         integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
         particles=PARTICLES,
         terms=TERMS,
-        in_time=lambda data, expands: data,
     )
 
 

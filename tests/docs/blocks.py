@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.cli.about import FOLDER, GENERATED, page_names
+from simulator.cli.columns import FOLDER
+from simulator.plugins.manual.pages import GENERATED, page_names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

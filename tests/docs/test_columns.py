@@ -11,7 +11,7 @@ import pytest
 
 from simulator import Simulation, load_config
 from simulator.archive.series_recorder import measured_series
-from simulator.cli.about import FOLDER, described_columns
+from simulator.cli.columns import FOLDER, described_columns
 from simulator.measure import KINDS
 from simulator.physics.resolution_columns import LIMITS
 

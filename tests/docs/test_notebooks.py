@@ -22,7 +22,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiers import slow_but
 
 from simulator.cli import main
-from simulator.cli.notebook import WRITE
+from simulator.plugins.manual.notebook import WRITE
 
 from .blocks import PAGES, ROOT, Block, blocks, commands, reading_order
 

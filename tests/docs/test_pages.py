@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import build_parser, main
-from simulator.cli.about import FOLDER, GENERATED, page_named, page_names, page_text, page_title
+from simulator.cli.columns import FOLDER
 from simulator.config.load import load_config
 from simulator.config.reference import reference_keys
 from simulator.config.yaml12 import dump_yaml, parse_yaml
 from simulator.errors import UserError
+from simulator.plugins.manual.pages import GENERATED, page_named, page_names, page_text, page_title
 
 from .blocks import PAGES, ROOT, Block, blocks, commands, shown
 

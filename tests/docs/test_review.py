@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from simulator.cli.about import FOLDER
+from simulator.cli.columns import FOLDER
 
 from .blocks import ROOT
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from run_support import install
 
 from simulator import open_run
-from simulator.cli.about import FOLDER
+from simulator.cli.columns import FOLDER
 
 from .blocks import ROOT, blocks
 

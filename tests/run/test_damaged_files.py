@@ -35,9 +35,7 @@ output:
   slices: {every_steps: 2}
   spectra: {every_steps: 2}
   spectral_maps: {every_steps: 2}
-  particle_statistics: {every_steps: 2}
   probes: {every_steps: 1, points: [[0, 0, 0]]}
-  trajectories: {every_steps: 1}
   python: [{path: mine.py, function: mine, every: 0.1}]
 """
 MINE = "def mine(fields, time):\n    return {'top': fields['velocity'].max()}\n"
@@ -49,11 +47,8 @@ HARMS: dict[str, Callable[[Path], object]] = {
 NAMES = [
     *("config.yaml", "state.json", "ledger.json", "provenance.json", "diagnostics.csv", "run.log"),
     *("inputs/inputs.json", "inputs/mine.py", "snapshots.vtkhdf", "mine.h5"),
-    *(
-        f"{name}.h5"
-        for name in ("slices", "spectra", "spectral_maps", "particle_statistics", "probes")
-    ),
-    *("trajectories.h5", "snapshots/00000004.h5", "snapshots/00000004.vtkhdf"),
+    *(f"{name}.h5" for name in ("slices", "spectra", "spectral_maps", "probes")),
+    *("snapshots/00000004.h5", "snapshots/00000004.vtkhdf"),
     *(
         f"checkpoints/0000000{n}/{name}"
         for n in (2, 4)

@@ -183,6 +183,7 @@ def test_two_processes_of_another_launcher_are_one_run(one_device, tmp_path, var
     assert_alike(tmp_path / "run", one_device)
 
 
+@pytest.mark.plugins("validation")
 def test_processes_on_several_hosts_without_a_run_folder_meet_on_the_first_host_of_pbs(tmp_path):
     """Each is the only one of its host; the hosts are this one."""
     (tmp_path / "nodes").write_text("localhost\nlocalhost\n")

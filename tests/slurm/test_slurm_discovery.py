@@ -117,6 +117,7 @@ def examine(slurm, options: str, *arguments: str, **environ: str):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.plugins("validation")
 @pytest.mark.parametrize("arguments", [(), ("--folder",)], ids=["derived port", "shared folder"])
 def test_a_right_set_up(slurm, tmp_path, arguments):
     if arguments:
@@ -131,6 +132,7 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
     assert out.splitlines()[-1] == "no problems found"
 
 
+@pytest.mark.plugins("validation")
 @pytest.mark.parametrize(
     "options, environ, problem, cure",
     [

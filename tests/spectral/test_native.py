@@ -104,15 +104,17 @@ def python(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     "arguments, code, told",
     [
-        (
+        pytest.param(
             ["simulator", "doctor", CONFIG, "devices.platform=cpu"],
             0,
             "xla (no C++ compiler (g++, clang++, c++) is on",
+            marks=pytest.mark.plugins("validation"),
         ),
-        (
+        pytest.param(
             ["simulator", "doctor", CONFIG, "fft.kernels=native"],
             2,
             "command line: fft.kernels: native: no C++ comp",
+            marks=pytest.mark.plugins("validation"),
         ),
         (["simulator.spectral.native"], 0, "apt-get install g++"),
     ],
@@ -135,7 +137,9 @@ def test_a_compiler_that_fails_is_named(tmp_path: Path):
 
 
 @needs_kernels
-@pytest.mark.parametrize("which", ["folder", "library"])
+@pytest.mark.parametrize(
+    "which", ["folder", pytest.param("library", marks=pytest.mark.plugins("validation"))]
+)
 def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str):
     environ = {"PATH": os.environ["PATH"], "SIMULATOR_CACHE": str(tmp_path / "cache")}
     there = build.library(os.environ)

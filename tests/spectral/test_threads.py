@@ -106,15 +106,14 @@ PARTICLES = 9_000  # More than the entries of three parts of the work.
 
 
 def kernels_of_particles(threads: int) -> list[jax.Array]:
-    """The results of all kernels for particles, of which one is lost and some have moved since they
-    were sorted."""
+    """The results of the kernels for all particles, of which one is lost and some have moved since
+    they were sorted."""
     spacing = tuple(length / n for length, n in zip(BOX, CELLS, strict=True))
     rng = np.random.default_rng(2)
     entries = PARTICLES + 500
     count = jnp.array([PARTICLES], jnp.int32)
     places = jnp.asarray(rng.random((3, entries)) * np.array(BOX)[:, None])
     velocity = jnp.asarray(rng.standard_normal((3, entries)))
-    mass = jnp.asarray(rng.random(entries))
     pull = velocity.astype(jnp.float32)[::-1]
     one, tenth = jnp.array(1.0), jnp.array(0.1)
     ids = jnp.arange(entries)
@@ -122,9 +121,6 @@ def kernels_of_particles(threads: int) -> list[jax.Array]:
         threads, "xyz", CELLS, spacing, jnp.array(1), count, places, ids
     )
     results = [position, ids]
-    results += kernels.kicked(threads, spacing, pull, velocity, count, tenth)
-    lengths = tenth, one, tenth
-    results += kernels.leapt(threads, BOX, True, pull, velocity, count, lengths, position, ids)
     results += kernels.leaving(
         threads, position, count, jnp.array([1], jnp.int32), (0, 16, 4), spacing[0], PARTICLES
     )
@@ -132,20 +128,15 @@ def kernels_of_particles(threads: int) -> list[jax.Array]:
     terms = Combination((one, tenth), (position, pull))
     results += kernels.advanced(threads, BOX, count, velocity, position, terms)
     position = position.at[0, 7].set(np.nan)
+    fields = jnp.asarray(rng.random((1, *CELLS)), jnp.float32)
     for points in (2, 3, 4):
         held = kernels.Held(points, "xyz", (0, 0, 0), CELLS, spacing, -1, threads)
-        for dtype, scale in ((jnp.int64, 2.0**40), (jnp.float64, 1.0), (jnp.float32, 1.0)):
-            block = jax.ShapeDtypeStruct(CELLS, dtype)
-            results.append(kernels.deposit(position, mass, count, scale, block, held))
-        fields = results[-1][None]
         woven = kernels.woven(fields, (0, 0, 0), (0, 0, points - 1), around=True, threads=threads)
         results.append(kernels.gather(woven, position, count, held))
     return results
 
 
 def test_the_number_of_threads_changes_no_bit_of_particles() -> None:
-    """Every point's mass is a sum in the order of the particles, and their largest rate a
-    maximum."""
     expected = jax.jit(kernels_of_particles, static_argnums=0)(1)
     for threads in (2, 5, 16):
         found = jax.jit(kernels_of_particles, static_argnums=0)(threads)

@@ -28,13 +28,6 @@ class SpectrumTable(NamedTuple):
     first: float  # The function is known from here, and zero below; 0 after a row of zero.
     last: float  # It is known up to here, and zero beyond; infinite with a row of zero at the end.
 
-    @property
-    def unit(self) -> str:
-        """The unit of length in the header: mpc_h, mpc or ""."""
-        if "h/mpc" in self.header:
-            return "mpc_h"
-        return "mpc" if "1/mpc" in self.header else ""
-
 
 def read_table(
     files: StartFiles,

@@ -1,9 +1,9 @@
-"""The contract of an expanding box: its scale factor at simulation times, and systems of units."""
+"""The contract of an expanding box: its scale factor at simulation times."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,40 +45,17 @@ class Expansion(Protocol):
 class ExpansionSettings(Settings):
     """The settings of an expanding box, the key `cosmology` of a model."""
 
+    @classmethod
+    def in_time(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of a run's file, with simulation times in place of the scale factors and
+        redshifts that a file may give."""
+        return data
+
+    @classmethod
+    def misfit(cls, configuration: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A key of a resolved configuration that contradicts others, and the message; None if there
+        is none."""
+        return None
+
     def expansion(self) -> Expansion:
         raise TypeError(f"{type(self).__name__} does not define expansion")
-
-
-@dataclass(frozen=True)
-class Units:
-    """Units of a run with velocities in km/s."""
-
-    length: str
-    mass: str
-    density: str
-    megaparsecs: float  # The unit of length in Mpc, or in Mpc / h if `per_h`.
-    per_h: bool
-    gravity: float  # G in length (km/s)^2 / mass.
-
-    @property
-    def hubble(self) -> float:
-        """100 km/s/Mpc in km/s/length; 100 h km/s/Mpc if `per_h`."""
-        return 100 * self.megaparsecs
-
-
-UNITS = {
-    "kpc_km_s_msun": Units("kpc", "Msun", "Msun/kpc^3", 1e-3, False, 4.30091727e-6),
-    "mpc_h_km_s_msun_h": Units("Mpc/h", "Msun/h", "Msun h^2/Mpc^3", 1.0, True, 4.30091727e-9),
-}
-UnitsName = Literal["dimensionless", "kpc_km_s_msun", "mpc_h_km_s_msun_h"]
-
-
-def in_units(text: str, units: str) -> str:
-    """A field's units such as `mass/length^3` in the run's units."""
-    if (unit := UNITS.get(units)) is None:
-        return text
-    return {
-        "length/time": "km/s",
-        "length^2/time^2": "km^2/s^2",
-        "mass/length^3": unit.density,
-    }.get(text, text)

@@ -63,15 +63,6 @@ def products_of(
     return transform.evaluate(inputs, local).products
 
 
-def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
-    """Raises UserError if the points of two transforms lie on the devices in different ways."""
-    a = one.physical
-    b = other.physical
-    if a.spec != b.spec or a.shape != b.shape:
-        works = "fewer devices, or fft.decomposition: slab, work"
-        raise UserError(f"devices.count: {whose} would be shared out differently; {works}")
-
-
 @dataclass(frozen=True)
 class FieldSpec:
     """An evolved or a derived field."""

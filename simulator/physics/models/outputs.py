@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from simulator.physics.models.equation import Equation
-from simulator.physics.models.expansion import in_units
 from simulator.physics.models.fields import DerivedField, Fields, FieldSpec, MatterFields
 from simulator.physics.models.observables.budget import Balance, BudgetRow
 from simulator.physics.models.observables.observable import Columns, Row
@@ -79,7 +78,7 @@ def stored_fields(model: Equation) -> tuple[str, ...]:
 
 def units_of(model: Equation, spec: FieldSpec) -> str:
     """The units of a field in words: by default their dimension in the run's own units."""
-    return in_units(spec.units, model.unit_system if isinstance(model, SplitEquation) else "")
+    return model.in_units(spec.units) if isinstance(model, SplitEquation) else spec.units
 
 
 def field_values(model: Equation, name: str, fields: MatterFields) -> jax.Array:

@@ -96,6 +96,10 @@ class SplitEquation(Equation):
     def linear_growth(self) -> Growth:
         return Growth(self, limits=False)
 
+    def in_units(self, text: str) -> str:
+        """A field's units such as `mass/length^3` in the run's units."""
+        return text
+
     def flow(
         self, values: PointValues, points: SeenPoints, time: Number, duration: Number
     ) -> PointValues:

@@ -238,13 +238,6 @@ class Domain:
             block = before = _filled(block, cut, order.index(AXES[cut.axis]), below, above, before)
         return block
 
-    def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
-        """The device's own planes of a block with ghost planes, plus the sums that the neighbours
-        hold in their ghost planes: the transpose of `extended`. To be called inside shard_map."""
-        for cut in reversed(self.cuts):
-            block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
-        return block
-
 
 def _filled(
     block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array
@@ -259,20 +252,3 @@ def _filled(
             received = jnp.where(jnp.asarray(receives)[device], received, old)
         block = lax.dynamic_update_slice_in_dim(block, received, start, axis)
     return block
-
-
-def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
-    owned = lax.slice_in_dim(block, below, below + cut.extent, axis=axis)
-    here = lax.axis_index(cut.name)
-    before = block
-    if cut.planes < cut.parts * cut.extent:  # no device owns the planes of padding
-        plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
-        owned = jnp.where(plane < cut.planes - here * cut.extent, owned, 0)
-    for pairs, first, planes, _ in cut.rounds(below, above):
-        start = below + first
-        sent = lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)
-        back = [(device, source) for source, device in pairs]
-        got = before = lax.ppermute(after(sent, before), cut.name, back)
-        index = jnp.asarray(planes)[here]
-        owned = owned.at[(slice(None),) * axis + (index,)].add(got)
-    return owned

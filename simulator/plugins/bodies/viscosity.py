@@ -119,7 +119,8 @@ class Viscosity(Term):
             known = dict(values)
             if name == "velocity":
                 strain, last = _strain(inputs["strain"])
-                known["shear_rate"] = _shear_rate(strain, last)
+                squares = [(1 if i == j else 2) * part**2 for (i, j), part in strain.items()]
+                known["shear_rate"] = root(2 * (sum(squares) + last**2))  # sqrt(2 S_ij S_ij)
                 diagonal = [part - last if i == j else part for (i, j), part in strain.items()]
                 slope = 2 * jnp.stack(diagonal)
             else:
@@ -151,9 +152,3 @@ def _strain(components: jax.Array) -> tuple[dict[tuple[int, int], jax.Array], ja
     strain = dict(zip(stress_pairs(dimensions), components, strict=True))
     last = -sum(part for (i, j), part in strain.items() if i == j)
     return strain, jnp.asarray(last)
-
-
-def _shear_rate(strain: Mapping[tuple[int, int], jax.Array], last: jax.Array) -> jax.Array:
-    """sqrt(2 S_ij S_ij)."""
-    squares = [(1 if i == j else 2) * part**2 for (i, j), part in strain.items()]
-    return root(2 * (sum(squares) + last**2))

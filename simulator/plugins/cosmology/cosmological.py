@@ -12,7 +12,6 @@ from pydantic import Field
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles
 from simulator.physics.models import Equation
-from simulator.physics.models.expansion import UNITS
 from simulator.physics.particles import ParticleSet
 from simulator.plugins.cosmology.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.plugins.cosmology.soliton import wave_model
@@ -20,6 +19,7 @@ from simulator.plugins.gravity.cosmology import Background, mean_density
 from simulator.plugins.gravity.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson, hbar_over_mass
+from simulator.plugins.gravity.units import UNITS
 from simulator.settings import Flag, Integer, Positive, Seed
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import Number, OfModes, SpectralScalar, holds, quotient, root

@@ -12,7 +12,6 @@ from simulator.archive.snapshot_reader import Snapshot
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.physics.initial import StartFiles
-from simulator.physics.models.expansion import UNITS
 from simulator.plugins.cosmology import halos as finder
 from simulator.plugins.cosmology.cosmological import CosmologicalSettings
 from simulator.plugins.cosmology.halo_catalogue import HaloCatalogue, write_catalogue
@@ -22,6 +21,7 @@ from simulator.plugins.gravity.composite import Composite
 from simulator.plugins.gravity.cosmology import expansion
 from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
+from simulator.plugins.gravity.units import UNITS
 from simulator.settings import Settings
 
 # One megaparsec in cm, the mass of the sun in g.

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from simulator.config.expanding import stated_h
 from simulator.measure.kind import StoredSnapshot
 from simulator.physics.models import Equation
-from simulator.physics.models.expansion import UNITS, Units
 from simulator.physics.models.split_equation import populations_of
 from simulator.plugins.cosmology.gadget_particles import stated_header
 from simulator.plugins.cosmology.gadget_start import CM_PER_KPC, GRAMS
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings
+from simulator.plugins.gravity.expanding import stated_h
+from simulator.plugins.gravity.units import UNITS, Units
 
 TYPES = (1, 2, 3, 4, 5)  # The types of the components in their order; type 0 is gas.
 AT_ONCE = 1 << 20  # The most particles in memory while a file is written.

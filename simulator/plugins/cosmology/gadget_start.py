@@ -12,12 +12,12 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Initial, StartFiles
-from simulator.physics.models.expansion import UNITS
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.particle_set import id_sum
 from simulator.plugins.cosmology.gadget_particles import GadgetParticles, gadget_files
 from simulator.plugins.gravity.cosmology import CosmologySettings, mean_density
 from simulator.plugins.gravity.particle_component import ParticleComponent
+from simulator.plugins.gravity.units import UNITS
 from simulator.settings import InputPath, Integer, Positive, Settings
 from simulator.spectral.arrays import holds
 

@@ -14,11 +14,11 @@ from simulator.errors import UserError
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.initial.random import interpolated
 from simulator.physics.initial.tables import SpectrumTable, read_table
-from simulator.physics.models.expansion import UNITS
 from simulator.plugins.gravity.cosmology import CosmologySettings, Table
 from simulator.plugins.gravity.particle_component import ParticleComponent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
-from simulator.settings import HubbleParameter, InputPath, Positive, Real, Settings, wrong
+from simulator.plugins.gravity.units import UNITS, HubbleParameter
+from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 from simulator.spectral.arrays import holds, namespace
 
@@ -138,6 +138,13 @@ def _power_law(size: float, index: float) -> Power:
     return lambda k: size * k**index
 
 
+def unit_named(table: SpectrumTable) -> str:
+    """The unit of length in the header of a table: mpc_h, mpc or ""."""
+    if "h/mpc" in table.header:
+        return "mpc_h"
+    return "mpc" if "1/mpc" in table.header else ""
+
+
 def _power_table(
     settings: LinearPowerSettings,
     units: str,
@@ -157,9 +164,10 @@ def _power_table(
         unit *= 1.0 if stated == "mpc_h" else 1 / h
     elif units in UNITS:
         stated = "mpc_h" if UNITS[units].per_h else "kpc"
-    if table.unit and stated != "run" and stated != table.unit:
+    named = unit_named(table)
+    if named and stated not in ("run", named):
         raise UserError(
-            f"table: {settings.table}: its header names other units; set table_units: {table.unit}"
+            f"table: {settings.table}: its header names other units; set table_units: {named}"
         )
     _check_cover(settings, table, unit, grid)
     k, power = table.k * unit, table.values / unit**3
@@ -291,7 +299,7 @@ def _transferred(
     table = read_table(
         files, "transfer_table", path, "T(k) of total matter", TOTAL, NAMED, signed=True
     )
-    if table.unit == "mpc":
+    if unit_named(table) == "mpc":
         raise UserError(f"transfer_table: {path}: its header has k in 1/Mpc; h/Mpc is needed")
     k = table.k
     fit = table.values / k**2 if table.column in DENSITIES else table.values

@@ -14,7 +14,8 @@ from simulator.measure.kind import (
     StoredSnapshot,
     Subject,
 )
-from simulator.settings import HubbleParameter, Positive, Real, Settings
+from simulator.plugins.gravity.units import HubbleParameter
+from simulator.settings import Positive, Real, Settings
 
 if TYPE_CHECKING:
     from simulator.physics.models import Equation

@@ -26,9 +26,8 @@ def dataset_command(args: argparse.Namespace) -> int:
 
     example: simulator dataset configs/sweep_dataset_2d.yaml"""
     from simulator.plugins.datasets.certificate import THRESHOLDS, least_resolved
-    from simulator.plugins.datasets.dataset import DatasetWriter, check_dataset
+    from simulator.plugins.datasets.dataset import DatasetWriter, check_dataset, usual_jobs
     from simulator.study.execution import run_sweep
-    from simulator.study.runner import usual_jobs
     from simulator.study.study_status import MemberState, statuses_of
     from simulator.study.sweep import open_sweep
     from simulator.words import short

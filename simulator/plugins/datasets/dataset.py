@@ -32,6 +32,7 @@ from simulator.archive.manifest import FieldEntry, component_names
 from simulator.archive.open_run import open_run
 from simulator.archive.shard import file_pieces, reserve
 from simulator.archive.snapshot_reader import Snapshot
+from simulator.cluster.hardware import has_gpu_plugin
 from simulator.config.yaml12 import dump_yaml
 from simulator.errors import RunFailure
 from simulator.files import (
@@ -49,7 +50,7 @@ from simulator.plugins.datasets.frames import TOLERANCE, check_alike, frame_time
 from simulator.plugins.datasets.settings import CERTIFICATE, FOLDER, SPLITS, dataset_of
 from simulator.run.lock import RunLock
 from simulator.study.batch import varied_numbers
-from simulator.study.runs import SweepRun, is_compared
+from simulator.study.runs import CACHE, SweepRun, is_compared
 from simulator.study.study_status import MemberState, status_of
 from simulator.study.sweep import Sweep
 
@@ -467,3 +468,16 @@ def _sums(rows: np.ndarray, before: np.ndarray | None) -> np.ndarray:
             part -= before[:, first : first + piece]
         total += part.sum(1), np.einsum("ij,ij->i", part, part)
     return total
+
+
+def usual_jobs(runs: Sequence[SweepRun]) -> int:
+    """A process for each core if each gets two runs or more, or eight of runs that are small enough
+    to be stepped together; one process for GPUs and for runs on several devices."""
+    devices = [run.config.devices for run in runs]
+    if any(
+        settings.count not in ("auto", 1) or (settings.platform != "cpu" and has_gpu_plugin())
+        for settings in devices
+    ):
+        return 1
+    least = 2 if max(run.estimate.state for run in runs) > CACHE else 8
+    return max(1, min(len(os.sched_getaffinity(0)), len(runs) // least))

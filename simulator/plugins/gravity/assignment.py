@@ -12,12 +12,13 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Complex, Float
 
-from simulator.physics.particles.domain import Domain
+from simulator.physics.particles.domain import Cut, Domain
 from simulator.physics.particles.interpolation import KERNELS, Count, Sampler, Weights, within
+from simulator.plugins.gravity.matter_kernels import deposit
 from simulator.spectral import Layout, Transform
 from simulator.spectral.arrays import OfModes, ParticleScalars, ParticleVectors, PhysicalScalar
+from simulator.spectral.collectives import after
 from simulator.spectral.grid import AXES
-from simulator.spectral.native.particles import deposit
 
 Scheme = Literal["cic", "tsc", "pcs"]
 _WEIGHTS: dict[Scheme, Weights] = {
@@ -162,8 +163,11 @@ class Assignment:
         def local(
             position: jax.Array, mass: jax.Array, count: jax.Array, scale: jax.Array | None
         ) -> jax.Array:
-            return domain.folded(
-                self._on_device(position, mass, count, scale, (below, above)), below, above
+            return folded(
+                domain,
+                self._on_device(position, mass, count, scale, (below, above)),
+                below,
+                above,
             )
 
         specs = domain.spec(2), domain.spec(1), domain.spec(1), jax.sharding.PartitionSpec()
@@ -313,3 +317,28 @@ def compensated_cloud(layout: Layout, width: float, dtype: DTypeLike) -> OfModes
             axis, np.exp(-((layout.padded_mode_numbers(axis) * unit * width) ** 2) / 2), dtype
         )
     return shape
+
+
+def folded(domain: Domain, block: jax.Array, below: int, above: int) -> jax.Array:
+    """The device's own planes of a block with ghost planes, plus the sums that the neighbours
+    hold in their ghost planes: the transpose of `Domain.extended`. To be called inside shard_map."""
+    for cut in reversed(domain.cuts):
+        block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
+    return block
+
+
+def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
+    owned = jax.lax.slice_in_dim(block, below, below + cut.extent, axis=axis)
+    here = jax.lax.axis_index(cut.name)
+    before = block
+    if cut.planes < cut.parts * cut.extent:  # no device owns the planes of padding
+        plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
+        owned = jnp.where(plane < cut.planes - here * cut.extent, owned, 0)
+    for pairs, first, planes, _ in cut.rounds(below, above):
+        start = below + first
+        sent = jax.lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)
+        back = [(device, source) for source, device in pairs]
+        got = before = jax.lax.ppermute(after(sent, before), cut.name, back)
+        index = jnp.asarray(planes)[here]
+        owned = owned.at[(slice(None),) * axis + (index,)].add(got)
+    return owned

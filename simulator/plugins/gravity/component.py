@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.expansion import UnitsName
 from simulator.physics.models.fields import DerivedField, FieldSpec, MatterFields
 from simulator.physics.names import free_name, naming
 from simulator.physics.particles.population import Population
 from simulator.plugins.gravity.cosmology import CosmologySettings
+from simulator.plugins.gravity.units import UnitsName
 from simulator.settings import Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import Number, PhysicalScalar, SpectralScalar, Spectrum

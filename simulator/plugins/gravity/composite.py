@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError, prefixed
 from simulator.physics.models.equation import Numerics
-from simulator.physics.models.expansion import UNITS, UnitsName
-from simulator.physics.models.fields import MatterFields, check_arrangement
+from simulator.physics.models.fields import MatterFields
 from simulator.physics.models.outputs import diagnostics
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.models.variables import Variables
@@ -21,6 +20,7 @@ from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity.component import PARTICLES, Component, Gravity, Potential
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
+from simulator.plugins.gravity.density import check_arrangement
 from simulator.plugins.gravity.matter_observables import (
     EXPECTED,
     AllMatter,
@@ -29,6 +29,7 @@ from simulator.plugins.gravity.matter_observables import (
     total,
 )
 from simulator.plugins.gravity.particle_component import ParticleComponent
+from simulator.plugins.gravity.units import UNITS, UnitsName, in_units
 from simulator.registry import PartsOf, Registry, subclass_of
 from simulator.settings import NonNegative, Settings, check_names_differ, wrong
 from simulator.spectral import Transform
@@ -163,6 +164,9 @@ class Composite(SplitEquation):
             with prefixed(f"components.{number}"):
                 parts[c.name] = COMPONENTS[c.kind](c, gravity, make, files)
         return cls(settings, parts, make(real=True, every=True))
+
+    def in_units(self, text: str) -> str:
+        return in_units(text, self.unit_system)
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the component `name`, under their names without prefix."""

@@ -16,7 +16,9 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.errors import shown
-from simulator.physics.models.expansion import UNITS, ExpansionSettings
+from simulator.physics.models.expansion import ExpansionSettings
+from simulator.plugins.gravity.expanding import contradiction, in_time
+from simulator.plugins.gravity.units import UNITS
 from simulator.settings import (
     NonNegative,
     Positive,
@@ -96,6 +98,14 @@ class CosmologySettings(ExpansionSettings):
                 f"the expansion stands still at a = {turn[0]:.3g}; it has to go on to a = 4",
             )
         return self
+
+    @classmethod
+    def in_time(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return in_time(data, cls)
+
+    @classmethod
+    def misfit(cls, configuration: Mapping[str, Any]) -> tuple[str, str] | None:
+        return contradiction(configuration)
 
     def expansion(self) -> "Background":
         return Background(self)

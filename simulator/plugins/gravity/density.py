@@ -12,7 +12,7 @@ from simulator.errors import UserError
 from simulator.physics.models import MODELS, Equation
 from simulator.physics.models.equation import declared
 from simulator.plugins.gravity.cosmology import CosmologySettings
-from simulator.spectral import Grid, Layout
+from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.arrays import (
     Number,
     PhysicalScalar,
@@ -100,3 +100,12 @@ def density_power(layout: Layout, density: SpectralScalar) -> Spectrum:
     power = jnp.where(counted, density.real**2 + density.imag**2, 0) / mean**2
     sums = layout.shell_sum(jnp.stack([power, counted.astype(power.dtype)]))
     return layout.grid.volume * sums[0] / jnp.maximum(sums[1], 1)
+
+
+def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
+    """Raises UserError if the points of two transforms lie on the devices in different ways."""
+    a = one.physical
+    b = other.physical
+    if a.spec != b.spec or a.shape != b.shape:
+        works = "fewer devices, or fft.decomposition: slab, work"
+        raise UserError(f"devices.count: {whose} would be shared out differently; {works}")

@@ -29,6 +29,7 @@ from simulator.plugins.gravity.component import (
 from simulator.plugins.gravity.cosmology import Background
 from simulator.plugins.gravity.density import SelfGravity, by_axis
 from simulator.plugins.gravity.lattice import Motion, arranged
+from simulator.plugins.gravity.matter_kernels import drifted, fastest_after, kicked, leapt
 from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.arrays import (
@@ -38,7 +39,6 @@ from simulator.spectral.arrays import (
     PhysicalScalar,
     SpectralScalar,
 )
-from simulator.spectral.native.particles import drifted, fastest_after, kicked, leapt
 from simulator.spectral.operators import gradient
 
 COMPENSATED_WIDTH = 0.85

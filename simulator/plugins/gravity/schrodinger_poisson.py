@@ -22,21 +22,20 @@ from pydantic import model_validator
 
 from simulator.physics.models.damping import absent
 from simulator.physics.models.equation import Field, MakeTransform, Numerics
-from simulator.physics.models.expansion import UNITS, UnitsName
-from simulator.physics.models.fields import Fields, check_arrangement
+from simulator.physics.models.fields import Fields
 from simulator.physics.models.split_equation import SplitEquation
 from simulator.physics.user_function import UserFiles
 from simulator.plugins.gravity import wave_functions
 from simulator.plugins.gravity.cosmology import Background, CosmologySettings, check_units
-from simulator.plugins.gravity.density import SelfGravity
+from simulator.plugins.gravity.density import SelfGravity, check_arrangement
 from simulator.plugins.gravity.matter_observables import ExpandingMatter
+from simulator.plugins.gravity.units import UNITS, HubbleParameter, UnitsName, in_units
 from simulator.plugins.gravity.wave_observables import (
     WaveColumns,
     WaveFields,
     WaveSpectra,
 )
 from simulator.settings import (
-    HubbleParameter,
     NonNegative,
     Positive,
     Real,
@@ -183,6 +182,9 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
         cls, settings: SchrodingerPoissonSettings, make: MakeTransform, files: UserFiles
     ) -> Self:
         return cls(settings, make(real=False, every=True), make(real=True, every=True), files)
+
+    def in_units(self, text: str) -> str:
+        return in_units(text, self.unit_system)
 
     def drift(self, fields: Fields, duration: arrays.Number) -> Fields:
         """psi(k) exp(-i (hbar/2m) k^2 duration); the phase factor is a product of one factor for

@@ -129,7 +129,6 @@ def _rate(text: str) -> float:
         "a scalar field, e.g. speed, velocity_x, phase (default: the vorticity magnitude, else the density)",
     ),
     arg("--axis", "cut across or project along this axis", choices=("x", "y", "z"), default="z"),
-    arg("--slice", "the plane through the middle of the box (default)", action="store_true"),
     arg("--render", "the volume pictures of output.render", action="store_true"),
     arg("--projection", "integrals of densities, means of other fields", action="store_true"),
     arg("--fps", "frames per second (default 15)", type=_rate, default=15.0),
@@ -146,8 +145,8 @@ def movie_command(args: argparse.Namespace) -> int:
     from simulator.plugins.pictures.frames import View, usual_view
     from simulator.plugins.pictures.movie import ffmpeg, movie
 
-    if args.slice + args.render + args.projection > 1:
-        raise UserError("simulator movie: --slice, --render and --projection exclude one another")
+    if args.render and args.projection:
+        raise UserError("simulator movie: --render and --projection exclude one another")
     if args.field is not None and args.render:
         raise UserError("simulator movie: --field and --render exclude one another")
     view = None

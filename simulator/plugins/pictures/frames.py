@@ -120,7 +120,7 @@ def frames(run: Run, view: View) -> Frames:
     field = view.field
     if view.projected and field == "phase":
         raise UserError(
-            "--projection: a mean of phases has no meaning; take --slice, or another field"
+            "--projection: a mean of phases has no meaning; leave the option out, or take another field"
         )
     sources = []
     labels = Labels.of(run.config)

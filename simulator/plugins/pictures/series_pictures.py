@@ -35,13 +35,11 @@ PICTURES = Registry[Callable[..., Pictures]](
     "simulator.pictures",
     {
         "cospectra": f"{_KINDS}.spectra:cospectra_pictures",
-        "particle_statistics": f"{_KINDS}.particles:particle_pictures",
         "probes": f"{_KINDS}.probes:probe_pictures",
         "render": f"{_KINDS}.render:render_pictures",
         "slices": f"{_KINDS}.slices:slice_pictures",
         "spectra": f"{_KINDS}.spectra:spectra_pictures",
         "spectral_maps": f"{_KINDS}.spectra:map_pictures",
-        "trajectories": f"{_KINDS}.particles:trajectory_pictures",
     },
 )
 

@@ -11,12 +11,13 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator import spectral
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, rising
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
 from simulator.measure.rows import bin_numbers, binned, in_one_file
 from simulator.measure.slices import check_scalar
 from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.physics.models.split_equation import density_transform
+from simulator.plugins.statistics.lengths import rising
 from simulator.plugins.statistics.profiles import Densities, densities
 from simulator.plugins.statistics.transfer import check_flow
 from simulator.settings import Integer, Points, Ratio, Real

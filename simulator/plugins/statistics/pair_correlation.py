@@ -10,16 +10,15 @@ from pydantic import AfterValidator, Field
 
 from simulator.measure.kind import (
     Kind,
-    Lengths,
     Measured,
     SeriesCadence,
     Subject,
     Unsupported,
     distinct,
 )
-from simulator.measure.particles import ready_after
-from simulator.measure.rows import spacing_to_half_box
 from simulator.physics import models
+from simulator.plugins.statistics.lengths import Lengths, spacing_to_half_box
+from simulator.plugins.statistics.particles import ready_after
 from simulator.settings import Integer
 
 

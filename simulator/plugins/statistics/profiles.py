@@ -13,17 +13,16 @@ from simulator import spectral
 from simulator.measure.kind import (
     AXES,
     Kind,
-    Lengths,
     Measured,
     SeriesCadence,
     Subject,
     Unsupported,
 )
-from simulator.measure.rows import spacing_to_half_box
 from simulator.measure.slices import values_of
 from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.physics.models.split_equation import density_transform
+from simulator.plugins.statistics.lengths import Lengths, spacing_to_half_box
 from simulator.settings import Points
 from simulator.spectral.layout import PhysicalLayout
 

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from simulator import spectral
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.rows import spacing_to_half_box
 from simulator.physics import models
+from simulator.plugins.statistics.lengths import spacing_to_half_box
 from simulator.settings import Flag, Integer, Positive
 from simulator.spectral import operators
 from simulator.spectral.collectives import after

@@ -244,9 +244,9 @@ def description(path: Path) -> str:
     return "\n".join(lines)
 
 
-def last_rows(runs: Sequence[RecordedRun], columns: int = 8) -> list[str]:
-    """The table of the first columns of the runs' last rows."""
-    names = list(runs[0].last_row)[:columns]
+def last_rows(runs: Sequence[RecordedRun]) -> list[str]:
+    """The table of the first eight columns of the runs' last rows."""
+    names = list(runs[0].last_row)[:8]
     if not names:
         return [NOT_RECORDED]
     rows = [(run.folder.name, *(run.last_row.get(n, NOT_RECORDED) for n in names)) for run in runs]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.cluster import Allocation
 from simulator.cluster.start import Cluster, Meeting, start
-from simulator.plan.benchmark_record import benchmark_record
+from simulator.plugins.validation.benchmark_record import benchmark_record
 from simulator.plugins.validation.cases import CASES, reason_to_leave_out
 from simulator.plugins.validation.table import CaseOutcome, rows, write
 from simulator.simulation.agreement import installed_record

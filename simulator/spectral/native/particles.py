@@ -1,10 +1,8 @@
 """Calls of the native kernels for the particles of one device: values of a field at the particles'
-positions, masses on the points of the grid, kicks and drifts, and the order of particles in
-buffers. `threads` is the number of threads that share the work of a call; no result depends on
-it."""
+positions, steps, and the order of particles in buffers. `threads` is the number of threads that
+share the work of a call; no result depends on it."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,10 +13,7 @@ from simulator.spectral.arrays import Combination, computed
 from simulator.spectral.grid import AXES
 from simulator.spectral.native import (
     ADVANCE,
-    DEPOSIT,
-    DRIFT,
     GATHER,
-    KICK,
     LEAVE,
     RESTORE,
     SORT,
@@ -29,7 +24,7 @@ from simulator.spectral.native import (
 Shaped = jax.Array | jax.ShapeDtypeStruct
 
 
-def _called(
+def kernel_call(
     target: str,
     like: Sequence[Shaped],
     *operands: jax.Array,
@@ -55,7 +50,7 @@ def woven(
     result = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
     lower = np.asarray(below, np.int64)
     attributes = {"below": lower, "around": np.int64(around)}
-    return _called(WEAVE, [result], block, threads=threads, **attributes)[0]
+    return kernel_call(WEAVE, [result], block, threads=threads, **attributes)[0]
 
 
 class Held(NamedTuple):
@@ -82,7 +77,9 @@ class Held(NamedTuple):
         geometry = np.asarray([self.points, *axes, *self.periods, self.sloped], np.int64)
         spacing = np.asarray(self.spacing, np.float64)
         attributes = {"geometry": geometry, "spacing": spacing}
-        (array,) = _called(target, [result], *operands, starts, threads=self.threads, **attributes)
+        (array,) = kernel_call(
+            target, [result], *operands, starts, threads=self.threads, **attributes
+        )
         return array
 
 
@@ -99,22 +96,6 @@ def gather(
     result = jax.ShapeDtypeStruct((block.shape[-1], at.shape[1]), block.dtype)
     rate = rate.astype(block.dtype)
     return held.call(GATHER, result, block, at.astype(jnp.float64), rate, factors, count)
-
-
-def deposit(
-    position: jax.Array,
-    mass: jax.Array,
-    count: jax.Array,
-    scale: jax.Array | float,
-    block: jax.ShapeDtypeStruct,
-    held: Held,
-) -> jax.Array:
-    """The masses (n,) of the first `count` particles at positions (3, n) on the points of a block
-    (x, y, z), whose last axis has no room. A block of whole numbers holds masses times
-    `scale`, rounded for each point and particle; they may be 2^51 at most. A particle for which the
-    block lacks a point is left out."""
-    operands = position, mass, jnp.asarray(scale)
-    return held.call(DEPOSIT, block, *(operand.astype(jnp.float64) for operand in operands), count)
 
 
 def leaving(
@@ -134,102 +115,7 @@ def leaving(
     operands = position, count, here.astype(jnp.int32)
     axis = np.asarray(ring, np.int64)
     attributes = {"ring": axis, "spacing": np.float64(spacing)}
-    return _called(LEAVE, results, *operands, threads=threads, **attributes)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def kicked(
-    threads: int,
-    spacing: tuple[float, ...],
-    pull: jax.Array,
-    velocity: jax.Array,
-    count: jax.Array,
-    length: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """velocity + length pull (3, n) for the first `count` particles; and the largest sum_i |v_i| /
-    spacing_i (1,), which has no slope."""
-    new, fastest = _kick(threads, spacing, velocity, pull, velocity, count, length)
-    return new, fastest
-
-
-def fastest_after(
-    threads: int,
-    spacing: tuple[float, ...],
-    pull: jax.Array,
-    velocity: jax.Array,
-    count: jax.Array,
-    length: jax.Array,
-) -> jax.Array:
-    """The second result of `kicked` alone."""
-    nothing = jax.ShapeDtypeStruct((0,), jnp.float64)
-    return _kick(threads, spacing, nothing, pull, velocity, count, length)[1]
-
-
-def _kick(
-    threads: int,
-    spacing: tuple[float, ...],
-    new: jax.Array | jax.ShapeDtypeStruct,
-    *operands: jax.Array,
-) -> tuple[jax.Array, ...]:
-    """The results of a kick; `new` has the shape of the velocities, or none if they are not
-    wanted."""
-    results = new, jax.ShapeDtypeStruct((1,), jnp.float64)
-    by = np.asarray(spacing, np.float64)
-    return _called(KICK, results, *operands, threads=threads, spacing=by)
-
-
-@kicked.defjvp
-def _(
-    threads: int,
-    spacing: tuple[float, ...],
-    primals: tuple[jax.Array, ...],
-    tangents: tuple[jax.Array, ...],
-) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    pull, _, count, length = primals
-    by_pull, by_velocity, _, by_length = tangents
-    results = kicked(threads, spacing, *primals)
-    valid = jnp.arange(pull.shape[-1]) < count
-    slope = by_velocity + jnp.where(valid, length * by_pull + by_length * pull, 0)
-    return results, (slope, jnp.zeros_like(results[1]))
-
-
-def drifted(
-    threads: int,
-    box: tuple[float, ...],
-    position: jax.Array,
-    velocity: jax.Array,
-    count: jax.Array,
-    length: jax.Array,
-) -> jax.Array:
-    """position + length velocity (3, n) in a periodic box, 0 <= x < box, for the first `count`
-    particles; 0 in other entries."""
-    pull = jnp.zeros((0,))
-    lengths = jnp.stack([jnp.zeros_like(length), jnp.zeros_like(length), length])
-    operands = pull, velocity, count, lengths, position
-    attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(0)}
-    results = pull, position
-    return _called(DRIFT, results, *operands, threads=threads, aliases={4: 1}, **attributes)[1]
-
-
-def leapt(
-    threads: int,
-    box: tuple[float, ...],
-    saves: bool,
-    pull: jax.Array,
-    velocity: jax.Array,
-    count: jax.Array,
-    lengths: tuple[jax.Array, jax.Array, jax.Array],
-    *moving: jax.Array,
-) -> tuple[jax.Array, ...]:
-    """The velocity after two kicks, then `moving`, positions and other arrays: positions that have
-    `drifted` with these velocities, and arrays that later kernels may change in place. With `saves`
-    also the velocity between the kicks, and copies of `moving` as they were. `lengths` are those of
-    kicks and drift; a length of 0 changes no bit."""
-    results = (velocity, *moving) * (2 if saves else 1)
-    operands = pull, velocity, count, jnp.stack(lengths), *moving
-    aliases = {1: 0} | {4 + i: 1 + i for i in range(len(moving))}
-    attributes = {"box": np.asarray(box, np.float64), "saves": np.int64(saves)}
-    return _called(DRIFT, results, *operands, threads=threads, aliases=aliases, **attributes)
+    return kernel_call(LEAVE, results, *operands, threads=threads, **attributes)
 
 
 def advanced(
@@ -247,7 +133,9 @@ def advanced(
     results = old, displacement, jax.ShapeDtypeStruct((1,), jnp.int32)
     by = np.asarray(box, np.float64)
     aliases = {2: 0, 3: 1}
-    new, way, wrong = _called(ADVANCE, results, *operands, threads=threads, aliases=aliases, box=by)
+    new, way, wrong = kernel_call(
+        ADVANCE, results, *operands, threads=threads, aliases=aliases, box=by
+    )
     return new, way, wrong
 
 
@@ -255,7 +143,7 @@ def restore(threads: int, holds: jax.Array, *arrays: jax.Array) -> tuple[jax.Arr
     """The first half of the arrays, in the same memory, if they hold, else the second half."""
     new = arrays[: len(arrays) // 2]
     aliases = {1 + i: i for i in range(len(new))}
-    return _called(RESTORE, new, holds, *arrays, threads=threads, aliases=aliases)
+    return kernel_call(RESTORE, new, holds, *arrays, threads=threads, aliases=aliases)
 
 
 def sorted_by_cell(
@@ -270,7 +158,7 @@ def sorted_by_cell(
     """The `arrays`, positions (3, n) and records (..., n) of 8-byte numbers, with the first `count`
     particles in the order of the `cells` of the grid: columns of lines of cells along z in the
     `order` "xyz", in which z runs fastest. Nothing is sorted unless `due`."""
-    return _called(
+    return kernel_call(
         SORT,
         arrays,
         due.astype(jnp.int32).reshape(1),

@@ -13,8 +13,10 @@ from particle_cases import HARD, hard_positions, random_positions, transform, tr
 from tiers import slow
 
 from simulator.physics.particles import Domain
+from simulator.plugins.gravity import matter_kernels
 from simulator.plugins.gravity.assignment import Assignment
 from simulator.spectral import Grid, make_transform, native
+from simulator.spectral.native.particles import Held
 
 needs_kernels = pytest.mark.skipif(
     native.missing() is not None, reason="there are no native kernels here"
@@ -145,3 +147,43 @@ def test_the_gradient_by_a_position_is_proportional_to_the_mass_there(scheme):
     assert (one != 0).all()
     assert_allclose(half, one / 2, rtol=1e-12)
     assert not none.any()
+
+
+def kernels_of_matter(threads: int) -> list[jax.Array]:
+    """Kicks, steps and masses of particles, of which one is lost."""
+    cells = (16, 20, 18)  # lines longer than a vector
+    particles = 9_000  # more than the entries of three parts of the work
+    box = (1.0, 2.0, 3.0)
+    spacing = tuple(length / n for length, n in zip(box, cells, strict=True))
+    rng = np.random.default_rng(2)
+    entries = particles + 500
+    count = jnp.array([particles], jnp.int32)
+    position = jnp.asarray(rng.random((3, entries)) * np.array(box)[:, None])
+    velocity = jnp.asarray(rng.standard_normal((3, entries)))
+    mass = jnp.asarray(rng.random(entries))
+    pull = velocity.astype(jnp.float32)[::-1]
+    one, tenth = jnp.array(1.0), jnp.array(0.1)
+    results = [*matter_kernels.kicked(threads, spacing, pull, velocity, count, tenth)]
+    lengths = tenth, one, tenth
+    ids = jnp.arange(entries)
+    results += matter_kernels.leapt(
+        threads, box, True, pull, velocity, count, lengths, position, ids
+    )
+    position = position.at[0, 7].set(np.nan)
+    for points in (2, 3, 4):
+        held = Held(points, "xyz", (0, 0, 0), cells, spacing, -1, threads)
+        for dtype, scale in ((jnp.int64, 2.0**40), (jnp.float64, 1.0), (jnp.float32, 1.0)):
+            block = jax.ShapeDtypeStruct(cells, dtype)
+            results.append(matter_kernels.deposit(position, mass, count, scale, block, held))
+    return results
+
+
+@needs_kernels
+def test_the_number_of_threads_changes_no_bit_of_matter() -> None:
+    """Every point's mass is a sum in the order of the particles, and their largest rate a
+    maximum."""
+    results = jax.jit(kernels_of_matter, static_argnums=0)
+    expected = results(1)
+    for threads in (2, 5, 16):
+        for number, (array, first) in enumerate(zip(results(threads), expected, strict=True)):
+            assert np.asarray(array).tobytes() == np.asarray(first).tobytes(), (threads, number)

@@ -7,10 +7,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simulator.analysis.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
 from simulator.archive.series_file import SeriesReader
 from simulator.errors import UserError
 from simulator.plugins.pictures import style
+from simulator.plugins.pictures.frequencies import (
+    FrequencySpectrum,
+    WaveSpectrum,
+    probe_spectrum,
+)
 from simulator.plugins.pictures.lines import (
     MOST_CURVES,
     DrawnCurve,

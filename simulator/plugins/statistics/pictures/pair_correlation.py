@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 
 from simulator.archive.series_file import SeriesReader
 from simulator.plugins.pictures import style
-from simulator.plugins.pictures.kinds.particles import species
 from simulator.plugins.pictures.lines import DrawnCurve, Pictures, drawn, drawn_rows, level, panels
 from simulator.plugins.pictures.series_pictures import Diagnostics
 from simulator.plugins.pictures.style import Labels
+from simulator.plugins.statistics.pictures.particles import species
 
 
 def pair_correlation_pictures(series: SeriesReader, labels: Labels, _: Diagnostics) -> Pictures:

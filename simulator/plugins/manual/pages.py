@@ -1,19 +1,24 @@
-"""Finds or generates the pages of the documentation; the commands about the program: `docs`, `cite`."""
+"""Finds, generates and shows the pages of the documentation."""
 
 import argparse
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
-from simulator.cli.parser import arg, command
+import yaml
+from rich.console import Console
+from rich.markdown import Markdown
+
+from simulator.cli import build_parser
+from simulator.cli.columns import FOLDER
+from simulator.config.reference import Key, reference_keys
 from simulator.errors import UserError, did_you_mean
-from simulator.words import flat, version_of
+from simulator.plugins.manual.notebook import has_python, notebook
 
-FOLDER = Path(__file__).parents[1] / "docs"
 # Pages that `keys_page` and `commands_page` generate.
 GENERATED = ("reference/keys", "reference/commands")
 
@@ -21,8 +26,6 @@ GENERATED = ("reference/keys", "reference/commands")
 @cache
 def sections() -> dict[str, list[str]]:
     """Names of pages by section, in the order of the navigation. A name is the path of the page without `.md`."""
-    import yaml
-
     return yaml.safe_load((FOLDER / "pages.yaml").read_text())
 
 
@@ -44,8 +47,6 @@ def page_title(text: str) -> str:
 
 def keys_page() -> str:
     """The page with type, default and meaning of every key of a run's file, in a table for each block and kind."""
-    from simulator.config.reference import Key, reference_keys
-
     # The components of a composite have the keys of their own models.
     listed = [k for k in reference_keys() if not re.search(r"\.components\.(N|NAME)\.", k.path)]
     groups: dict[tuple[str, str], list[Key]] = {}
@@ -97,29 +98,6 @@ def _cell(text: str) -> str:
     return "`".join(pieces)
 
 
-def described_columns() -> dict[str, list[tuple[str, str, str]]]:
-    """File, formula and meaning of the columns of diagnostics.csv and the variables of series, by name,
-    from the pages that list them."""
-    described: dict[str, list[tuple[str, str, str]]] = {}
-    for page in ("reference/columns", "reference/series"):
-        place = "diagnostics.csv"
-        for line in (FOLDER / f"{page}.md").read_text().splitlines():
-            if line.startswith("## ") and line.endswith(".h5"):
-                place = line.removeprefix("## ")
-            if not line.startswith("| `"):
-                continue
-            names, *_, formula, meaning = re.split(r"(?<!\\)\|", line.strip("|"))
-            row = place, _plain(formula), _plain(meaning)
-            for name in re.findall(r"`([^`]+)`", names):
-                described.setdefault(name, []).append(row)
-    return described
-
-
-def _plain(cell: str) -> str:
-    """The text of a cell of a Markdown table."""
-    return re.sub(r"\\([|*_\[\]])", r"\1", cell.strip())
-
-
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     actions = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
@@ -146,52 +124,34 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
         yield from _commands(inner)
 
 
-@command(
-    "show the documentation, without a network",
-    arg("page PAGE", "a page's name, or the last part of it", nargs="?"),
-    arg("--list", "list the pages", action="store_true"),
-    arg("--notebook", "print the page as a Jupyter notebook", action="store_true"),
-)
-def docs_command(args: argparse.Namespace) -> int:
-    """Show a page of the documentation. In a terminal it is formatted, in a pipe it is Markdown. Without PAGE, show
-    the first page.
-
-    example: simulator docs guide/restart
-      simulator docs tutorials/soliton --notebook > soliton.ipynb"""
-    import json
-
-    from simulator.cli import build_parser
-    from simulator.cli.notebook import has_python, notebook
-
-    parser = build_parser()
-    if args.list:
-        if args.page is not None:
-            raise UserError("simulator docs: --list lists all pages; leave PAGE out")
-        for section, members in sections().items():
-            print(section)
-            for name in members:
-                print(f"  {name:26}{page_title(page_text(name, parser))}")
-        return 0
-    name = page_named(args.page) if args.page else "index"
-    text = page_text(name, parser)
-    if args.notebook:
+def show(page: str | None, *, as_notebook: bool = False) -> None:
+    """Prints a page, by default the first: formatted in a terminal, in a pipe as Markdown, or as a Jupyter notebook.
+    Raises UserError for an unknown page."""
+    name = page_named(page) if page else "index"
+    text = page_text(name, build_parser())
+    if as_notebook:
         if not has_python(text):
             raise UserError(
                 f"simulator docs: {name} has no Python to execute; leave --notebook out"
             )
         print(json.dumps(notebook(text), indent=1))
-        return 0
+        return
     text = re.sub(r"^::: (\S+)((?:\n    .*)*)$", _described, text, flags=re.M)
     if not sys.stdout.isatty():
         print(text)
-        return 0
-    from rich.console import Console
-    from rich.markdown import Markdown
-
+        return
     console = Console()
     with console.pager(styles=True):
         console.print(Markdown(text, hyperlinks=False))
-    return 0
+
+
+def page_list() -> None:
+    """Prints the names and titles of all pages."""
+    parser = build_parser()
+    for section, members in sections().items():
+        print(section)
+        for name in members:
+            print(f"  {name:26}{page_title(page_text(name, parser))}")
 
 
 def _described(named: re.Match[str]) -> str:
@@ -222,32 +182,3 @@ def page_named(wanted: str) -> str:
     ends = [n.rpartition("/")[2] for n in known]
     meant = did_you_mean(name, [*known, *ends], "; simulator docs --list lists the pages")
     raise UserError(f"simulator docs: unknown page {wanted}{meant}")
-
-
-@command(
-    "print BibTeX entries for the program and the methods of a run",
-    arg("config CONFIG", "a run's YAML file, or a run's folder", nargs="?"),
-)
-def cite_command(args: argparse.Namespace) -> int:
-    """Print BibTeX entries of the program and, with CONFIG, of the methods that the run uses.
-
-    example: simulator cite configs/taylor_green.yaml"""
-    entries = [_PROGRAM % version_of()]
-    if args.config is not None:
-        from simulator.config import as_mapping, load_config
-
-        path = Path(args.config)
-        config = load_config(path / "config.yaml" if path.is_dir() else path, check_files=False)
-        used = set(map(str, flat(as_mapping(config) | {"name": ""}).values()))
-        methods = re.findall(
-            r"^% (.+)\n(@[\s\S]+?\n})$", (FOLDER / "methods.bib").read_text(), re.MULTILINE
-        )
-        entries += [entry for names, entry in methods if used & set(names.split(", "))]
-    print("\n\n".join(entries))
-    return 0
-
-
-_PROGRAM = """@software{simulator,
-  title = {simulator: Pseudo-spectral fluids and self-gravitating matter in a periodic box, on JAX, under Slurm},
-  version = {%s}
-}"""

@@ -1,23 +1,19 @@
-"""`simulator bench`: the real commands on small grids; and the work that is counted in a step."""
+"""`simulator bench`: the real commands on small grids."""
 
 import json
 import os
 import subprocess
 from math import prod
 
-import jax
-import numpy as np
 import pytest
 from flow_support import flow
-from peers.collectives import collectives
 from run_support import command
 from shipped_runs import shipped_runs
 
 from simulator.cli import main
 from simulator.config import load_config
 from simulator.errors import RunFailure
-from simulator.plan.step_time import traced_work
-from simulator.run.bench_step import seconds_per_step
+from simulator.plugins.validation.bench_step import seconds_per_step
 
 RUNS = shipped_runs()
 
@@ -96,15 +92,6 @@ def test_refusals_of_a_step(arguments, message, capsys):
     assert message in error and "Traceback" not in error
 
 
-@pytest.fixture(scope="module")
-def decaying():
-    return flow(12, 12, 12, initial={"kind": "abc"}, viscosity=0.1, count=2)
-
-
-def work_of(s):
-    return traced_work(s.step, s.placed_template, np.float64(1e-3))
-
-
 @pytest.mark.parametrize("viscosity", [1e-3, 1.0])
 def test_a_flow_that_dies_away_begins_anew(viscosity):
     """The CFL number lengthens dt without limit as the velocity vanishes: after 600 steps, and after
@@ -117,23 +104,3 @@ def test_a_flow_that_dies_away_begins_anew(viscosity):
     else:
         assert seconds_per_step(simulation, compiled, 1000) > 0
         assert 0 < simulation.state.step < 1000
-
-
-@pytest.mark.spmd
-def test_the_counted_exchanges_are_those_of_the_compiled_step(decaying):
-    work = work_of(decaying)
-    assert work.transformed == 4 * (3 + 5) * 12**3 * 8
-    assert work.exchanges == 8  # there and back, four times
-    compiled = jax.jit(decaying.step).lower(decaying.placed_template, np.float64(1e-3)).compile()
-    assert collectives(compiled)["all-to-all"].bytes == work.sent
-
-
-def test_loops_within_a_step_are_counted():
-    """composition4: five kicks, each with psi there and back, and the density's Poisson
-    equation."""
-    time = {"stop": 1, "integrator": "composition4"}
-    initial = {"kind": "jeans_wave"}
-    work = work_of(
-        flow(12, 12, 12, initial=initial, model={"kind": "schrodinger_poisson"}, time=time)
-    )
-    assert work.transformed == 5 * 2 * (1 + 2) * 12**3 * 8 and not work.messages

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simulator.physics.models.expansion import UNITS, Expansion, ExpansionSettings
+from simulator.physics.models.expansion import Expansion, ExpansionSettings
+from simulator.plugins.gravity.units import UNITS
 from simulator.settings import evaluate_number, wrong
 
 
@@ -34,21 +35,30 @@ def stated_h(configuration: Mapping[str, Any]) -> dict[str, float]:
     return stated
 
 
-def in_time(data: dict[str, Any], kind: type[ExpansionSettings] | None) -> dict[str, Any]:
-    """A file's data with `model.background` as `model.cosmology`, and with {scale_factor: A} and
-    {redshift: Z}, or lists of such moments, in `time.stop` and `every` as simulation times.
-    `kind`: the settings of an expanding box that the model takes."""
+def contradiction(configuration: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The key of a value of h that contradicts another or H0, and the message; None if all
+    agree."""
+    first, *others = [*stated_h(configuration).items()] or [("", 1.0)]
+    for key, h in others:
+        if abs(h / first[1] - 1) > 1e-6:
+            problem = f"{h:g} contradicts {first[0]}, which means h = {first[1]:g}"
+            return key, f"{problem}; make them equal"
+    return None
+
+
+def in_time(data: dict[str, Any], kind: type[ExpansionSettings]) -> dict[str, Any]:
+    """A file's data with `model.background` as `model.cosmology`, the settings `kind`, and with
+    {scale_factor: A} and {redshift: Z}, or lists of such moments, in `time.stop` and `every` as
+    simulation times."""
     model = data["model"]
-    if kind and "background" in model:
+    if "background" in model:
         if "cosmology" in model:
             raise wrong("model.background", "is the same as model.cosmology; keep one of them")
         model = {**model, "cosmology": model["background"]}
         data = {**data, "model": {k: v for k, v in model.items() if k != "background"}}
-    cosmology = model.get("cosmology") if kind else None
-    time = data.get("time")
-    if isinstance(time, Mapping) and time.get("steps") is not None and not cosmology:
-        raise wrong("time.steps", "needs an expanding box, model.background; give time.dt")
-    calendar = Calendar(kind, cosmology)
+    if model.get("cosmology") is None:
+        return data
+    calendar = Calendar(kind, model["cosmology"])
     blocks = {
         name: calendar.within(name, data[name]) for name in ("time", "output") if name in data
     }
@@ -57,9 +67,9 @@ def in_time(data: dict[str, Any], kind: type[ExpansionSettings] | None) -> dict[
 
 class Calendar:
     """Simulation times of the scale factors and redshifts in the data of a file; `cosmology` is
-    that of its model, None in a static box."""
+    that of its model."""
 
-    def __init__(self, kind: type[ExpansionSettings] | None, cosmology: object):
+    def __init__(self, kind: type[ExpansionSettings], cosmology: object):
         self.kind = kind
         self.cosmology = cosmology
 
@@ -67,7 +77,7 @@ class Calendar:
     def background(self) -> Expansion | None:
         """The expanding background; None if its settings are wrong, which they say themselves."""
         with suppress(ValidationError):
-            return self.kind and self.kind.model_validate(self.cosmology or {}).expansion()
+            return self.kind.model_validate(self.cosmology).expansion()
         return None
 
     def within(self, path: str, block: object) -> Any:
@@ -93,9 +103,6 @@ class Calendar:
         ):
             return value
         ((name, moment),) = value.items()
-        if self.cosmology is None:
-            problem = f"{name} needs an expanding box, model.background; give a time"
-            raise wrong(key, problem)
         if isinstance(moment, list | tuple):
             times = {_time_of(self.background, key, name, one) for one in moment}
             return [t for t in sorted(times) if t > 0]

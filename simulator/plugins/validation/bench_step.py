@@ -19,9 +19,9 @@ from simulator.cluster import Allocation, energy
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure
 from simulator.files import replace_json
-from simulator.plan.benchmark_record import benchmark_record
-from simulator.plan.measured import copy_bandwidth, seconds_of
 from simulator.plan.step_time import traced_work
+from simulator.plugins.validation.benchmark_record import benchmark_record
+from simulator.plugins.validation.rates import copy_bandwidth, seconds_of
 from simulator.run.command import allocated, launched
 from simulator.run.refusals import check_memory, check_messages
 from simulator.simulation.advance import Until
