@@ -15,6 +15,7 @@ plugins add. The core's own plugins and other installed packages enter alike, by
 | `simulator.commands` | a `simulator.cli.parser.Command` | `simulator NAME` |
 | `simulator.curves` | a function that draws further curves | the name of a picture |
 | `simulator.names` | any object | `from simulator import NAME` |
+| the same | any object | `spectral.NAME`, `from simulator.spectral import NAME` |
 | `simulator.pictures` | a function that yields pictures | what a run stores: a series, or another name |
 | the same | a function that makes a table | `table.NAME`, of the series NAME |
 | the same | a function that names columns of diagnostics | `columns.NAME`, drawn of several runs |

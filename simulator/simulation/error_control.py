@@ -77,8 +77,8 @@ class StepsByError:
 
     A round of the loop tries a step and evaluates N at its end, which gives the error of the step and
     is the first evaluation of the next one. The first round, that after a rejected step, and every
-    other one where something but u changes at the end of a step, only evaluate N. All do so in one place of the program, so that
-    the bits do not depend on where a loop begins."""
+    other one where something but u changes at the end of a step, only evaluate N. All do so in one
+    place of the program, so that the bits do not depend on where a loop begins."""
 
     system: System
     integrator: Integrator

@@ -126,8 +126,8 @@ CASES = {
 }
 """The model, the start and the series."""
 COMMON = """
-time: {stop: 1, max_dt: 0.1}
-devices: {platform: cpu, count: 1}
+time: {{stop: 1, {time}}}
+devices: {{platform: cpu, count: 1}}
 """
 
 
@@ -173,7 +173,9 @@ def built(case: str) -> Simulation:
         path = Path(folder) / "run.yaml"
         model, start, series = CASES[case]
         grid = "" if "\ngrid:" in series else "grid: {shape: [8, 8, 8]}\n"
-        path.write_text(f"model: {{{model}}}\ninitial: {{{start}}}{series}{COMMON}{grid}")
+        time = "error: 1e-3" if case == "convection" else "max_dt: 0.1"
+        common = COMMON.format(time=time)
+        path.write_text(f"model: {{{model}}}\ninitial: {{{start}}}{series}{common}{grid}")
         return Simulation(load_config(path))
 
 

@@ -11,15 +11,20 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from run_support import free_port, fresh
-from spectral_cases import error
 
 from simulator.errors import UserError
-from simulator.spectral import DistributedFFT
+from simulator.plugins.fft.distributed_fft import DistributedFFT
 
 P = PartitionSpec
 SHAPES = {"even": (8, 12, 16), "odd": (9, 7, 11)}
 EPSILON = {np.float64: 1e-13, np.float32: 2e-6}
 """Round-off of a transform relative to the largest value: eps log2(points), with a margin."""
+
+
+def error(found: Any, expected: Any) -> float:
+    """Largest difference, relative to the largest expected value."""
+    expected = np.asarray(expected)
+    return float(np.abs(np.asarray(found) - expected).max() / np.abs(expected).max())
 
 
 def mesh_of(extents: tuple[int, ...], kind: AxisType = AxisType.Auto) -> Mesh:
