@@ -8,7 +8,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,7 @@ if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").sta
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
 
+from simulator.cli import main
 from simulator.cluster import cache_folders, compile_cache
 from simulator.cluster.environment import with_xla_flags
 
@@ -193,6 +194,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def differentiate() -> Any:
     """Gradients of a run. Their plugin may be absent: such tests have the marker `plugins`."""
     return pytest.importorskip("simulator.plugins.gradients.differentiate").differentiate
+
+
+@pytest.fixture
+def refused_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """`refused_command(NAME, ...)` is the line with which a command is refused: it prints nothing
+    else, and its exit code is 2."""
+
+    def refused_command(*words: object) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and len(err.splitlines()) == 1, out + err
+        return err
+
+    return refused_command
 
 
 @pytest.fixture

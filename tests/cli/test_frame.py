@@ -52,7 +52,7 @@ def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "message"),
+    "error, code, message",
     [
         (UserError("x.yaml:1: a: wrong, right"), 2, "x.yaml:1: a: wrong, right\n"),
         (RunFailure("velocity is not finite"), 1, "velocity is not finite\n"),
@@ -169,7 +169,7 @@ REQUIRED = "the following arguments are required: "
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line, message",
     [
         ("", f"simulator: {REQUIRED}command; see simulator --help"),
         ("--fast", f"simulator: {REQUIRED}command; see simulator --help"),
@@ -211,7 +211,7 @@ def test_the_version_is_the_packages(capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "instead"),
+    "line, instead",
     [
         ("merge outputs/run out.h5", "to_netcdf('out.nc')"),
         ("devices case.yaml", "simulator doctor [CONFIG]"),
@@ -291,7 +291,7 @@ def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line, message",
     [
         ("check", "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"),
         (

@@ -130,7 +130,7 @@ def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "name, value",
     [
         *(
             (f"SLURM_{name}", "unset")
@@ -188,7 +188,7 @@ def test_by_hand_wins_over_slurm_but_for_the_steps_binding_and_flags_over_both()
 
 
 @pytest.mark.parametrize(
-    ("environ", "flags", "message"),
+    "environ, flags, message",
     [
         ({}, {"coordinator": "head:1"}, "--num-processes N --process-id I"),
         ({}, {"num_processes": 2, "process_id": 0}, "missing: --coordinator"),
@@ -239,7 +239,7 @@ def test_local_processes_of_the_launcher_divide_gpus_and_cores():
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    "text, names",
     [
         ("0,1", ("0", "1")),
         (" 2 , 0", ("2", "0")),
@@ -299,7 +299,7 @@ def test_garbage_in_a_variable_is_refused_or_not_believed(name: str):
 
 
 @pytest.mark.parametrize(
-    ("hostlist", "names"),
+    "hostlist, names",
     [
         ("node1", "node1"),
         ("node[1-3]", "node1 node2 node3"),
@@ -431,7 +431,7 @@ FLUX = {
 
 
 @pytest.mark.parametrize(
-    ("environ", "place", "rendezvous", "mpi"),
+    "environ, place, rendezvous, mpi",
     [
         (PMI | PALS, (3, 4, 1, 2), "mpirun.2e4b-11", True),
         (FLUX, (3, 4, 1, 2), "mpirun.-2oLk-TLb", False),

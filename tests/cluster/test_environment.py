@@ -139,7 +139,7 @@ GPU = """
 """
 
 
-@pytest.mark.parametrize(("devices", "roots"), [(128, ""), (129, "128"), (1024, "128")])
+@pytest.mark.parametrize("devices, roots", [(128, ""), (129, "128"), (1024, "128")])
 def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     environ: dict[str, str] = {}
     environment.with_xla_flags("gpu", environ, devices)

@@ -72,7 +72,7 @@ def test_a_mistake_that_one_process_finds_is_said_with_its_name(tmp_path):
         )
 
 
-@pytest.mark.parametrize(("code", "expected"), [("", 0), ("3", 3), ("'why'", 1)])
+@pytest.mark.parametrize("code, expected", [("", 0), ("3", 3), ("'why'", 1)])
 def test_an_exit_of_one_process_waits_for_nobody(code, expected):
     done = fresh(f"""
         import atexit, sys, time
@@ -198,7 +198,7 @@ def test_only_the_first_ones_output_is_shown_and_its_failure_once(launched, capf
 
 
 @pytest.mark.parametrize(
-    ("codes", "expected"),
+    "codes, expected",
     [((0, 0), 0), ((3, 0), 3), ((0, 3), 3), ((3, 3), 3), ((0, 2), 2), ((2, 3), 2), ((0, 5), 5)],
 )
 def test_exit_code_of_the_whole(launched, codes, expected):

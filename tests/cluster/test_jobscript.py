@@ -96,7 +96,7 @@ def test_the_users_own_warning_replaces_ours(given):
 
 
 @pytest.mark.parametrize(
-    ("time", "other", "lead"),
+    "time, other, lead",
     [
         (None, None, 120),
         ("2:00:00", "--time=UNLIMITED", 120),

@@ -112,7 +112,7 @@ def test_mpi_is_used_only_where_it_works():
 
 @pytest.mark.smoke
 @pytest.mark.plugins("validation")
-def test_what_cannot_be_built_or_opened_is_one_line(tmp_path, capsys, monkeypatch):
+def test_what_cannot_be_built_or_opened_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"mpicc is not on PATH: .*apt-get install libopenmpi-dev"):
         mpi.build_library({"PATH": str(tmp_path)})
     compiler = tmp_path / "mpicc"

@@ -134,7 +134,7 @@ def test_unequal_processes_use_equally_many_threads_and_refuse_an_odd_number_tog
 
 
 @pytest.mark.parametrize(
-    ("devices", "threads", "expected"),
+    "devices, threads, expected",
     [
         ("count=1, threads=5", 5, 5),  # more than there are cores
         ("count=2, threads=3", 3, 6),
@@ -214,7 +214,7 @@ SETUP = "./scripts/run --setup cuda12"
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("job", "gpus", "requested", "plugin", "expected"),
+    "job, gpus, requested, plugin, expected",
     [
         (LOCAL, GPUS, "auto", True, "gpu"),
         (LOCAL, GPUS, "gpu", True, "gpu"),
@@ -278,7 +278,7 @@ CONTAINED = """
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("who", "error", "code"),
+    "who, error, code",
     [("True", 'UserError("11 planes")', 2), ("me == 1", 'RunFailure("disk")', 1)],
 )
 def test_an_error_of_all_is_said_once_and_one_of_one_process_with_its_name(

@@ -76,7 +76,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(
-    ("block", "command"), CALLS, ids=lambda x: str(x) if isinstance(x, Block) else ""
+    "block, command", CALLS, ids=lambda x: str(x) if isinstance(x, Block) else ""
 )
 def test_commands_are_understood(block: Block, command: str):
     """Every command has only options that exist, and names only files that do."""

@@ -110,7 +110,7 @@ return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity
     assert min(parts(shear=0.2, sound=0.2, varied=0.3)) > 0.005
 
 
-@pytest.mark.parametrize(("kind", "count"), [("plane", 1), ("sound", 1), ("vortices", 3)])
+@pytest.mark.parametrize("kind, count", [("plane", 1), ("sound", 1), ("vortices", 3)])
 def test_parts_of_the_energy_of_waves_add_up(kind, count, tmp_path):
     """To the columns. A plane wave of constant density flows with v = hbar k / m in its mean; a
     varying phase makes a gradient, without vortices; and vortex lines make a solenoidal flow."""

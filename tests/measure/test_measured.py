@@ -153,7 +153,7 @@ def test_a_parallel_flow_has_no_longitudinal_gradients():
 
 
 @pytest.mark.parametrize(
-    ("damping", "exact"),
+    "damping, exact",
     [([(1, 0.01)], (0.01**3 / 0.3) ** 0.25), ([(4, 1e-9)], (1e-27 / 0.3) ** (1 / 22))],
 )
 def test_the_dissipation_scale_of_one_term(damping, exact):

@@ -57,7 +57,7 @@ def parts(simulation, state):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("name", "count"), [("stratified", 1), ("rotating", 1), ("oblique", 3)])
+@pytest.mark.parametrize("name, count", [("stratified", 1), ("rotating", 1), ("oblique", 3)])
 def test_parts_add_up_in_every_shell(name, count):
     simulation = made(count, **FLOWS[name])
     spectra = row(simulation, "spectra")

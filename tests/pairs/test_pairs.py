@@ -105,7 +105,7 @@ random.Random(int(os.environ.get("SIMULATOR_TESTS_DAY", "0"))).shuffle(ITEMS)
 @pytest.mark.slow
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("layout", "case"),
+    "layout, case",
     [
         pytest.param(layout, number, id=f"{layout}-{named(CASES[number])}")
         for layout, number in ITEMS

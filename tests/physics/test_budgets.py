@@ -32,6 +32,8 @@ LAYERS = {"kind": "boussinesq", **FLOW, "diffusivity": 0.01}
 MODELS = {
     "navier_stokes": {"kind": "navier_stokes", **FLOW},
     "closed": {"kind": "navier_stokes", **FLOW, "subgrid": {"kind": "smagorinsky"}},
+    "dynamic": {"kind": "navier_stokes", **FLOW, "subgrid": {"kind": "dynamic_smagorinsky"}},
+    "spectral": {"kind": "navier_stokes", **FLOW, "subgrid": {"kind": "spectral"}},
     "stable": {**LAYERS, "stratification": 2.0},
     "unstable": {**LAYERS, "stratification": -2.0},
     "mhd": {"kind": "mhd", **FLOW, "resistivity": 0.03},

@@ -83,7 +83,7 @@ def dynamic_coefficient(u, gradient, width, kept):
 
 
 @pytest.mark.parametrize(
-    ("dealias", "dynamic"),
+    "dealias, dynamic",
     [("two_thirds", False), ("none", False), ("two_thirds", True)],
     ids=["cut", "whole", "dynamic"],
 )
@@ -171,7 +171,7 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "subgrid"),
+    "kind, subgrid",
     [
         ("navier_stokes", {"kind": "spectral"}),
         slow("boussinesq", {"kind": "smagorinsky"}),

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from flow_support import EPSILON
 from plugin_parts import need_plugins_of
+from refusals import pairs
 from run_support import simulation
 
 from simulator.archive.array_file import ArrayFile
 from simulator.archive.stored_state import RunInputs
-from simulator.cli import main
 
 CASES = {
     "space": ("{kind: navier_stokes, viscosity: 0.1}", (12, 10, 9), {"velocity": (3,)}),
@@ -71,18 +71,24 @@ def test_a_start_from_files_is_that_from_their_values(name: str, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ("fields.velocity=flat.npy", r"flat.npy: its shape is \(3, 12, 10\); \(3, 12, 10, 9\) is"),
-        ("fields.velocity=complex.npy", "complex.npy: holds complex values; real ones are needed"),
-        ("fields.velocity=b.h5", "name the data set of an HDF5 file, as in"),
-        ("fields.velocity=b.h5:/u", "b.h5: has no data set 'u'; it has flow/v"),
-        ("fields.velocity=none.npy", "none.npy does not exist"),
-        ("fields.dye=a.npy", "gives dye, which this model does not have; its fields are velocity"),
-    ],
+    "change, problem",
+    pairs(r"""
+fields.velocity=flat.npy
+    flat.npy: its shape is \(3, 12, 10\); \(3, 12, 10, 9\) is
+fields.velocity=complex.npy
+    complex.npy: holds complex values; real ones are needed
+fields.velocity=b.h5
+    name the data set of an HDF5 file, as in
+fields.velocity=b.h5:/u
+    b.h5: has no data set 'u'; it has flow/v
+fields.velocity=none.npy
+    none.npy does not exist
+fields.dye=a.npy
+    gives dye, which this model does not have; its fields are velocity
+"""),
 )
 def test_files_that_do_not_fit_are_refused_in_a_line(
-    change: str, problem: str, tmp_path, monkeypatch, capsys
+    change: str, problem: str, tmp_path, monkeypatch, refused_command
 ):
     monkeypatch.chdir(tmp_path)
     config, values = written(tmp_path, "space")
@@ -91,15 +97,15 @@ def test_files_that_do_not_fit_are_refused_in_a_line(
     np.save("complex.npy", velocity + 1j)
     with h5py.File("b.h5", "w") as file:
         file["flow/v"] = velocity
-    assert main(["check", str(config), f"initial.{change}"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_command("check", config, f"initial.{change}")
     assert re.search(problem, line), line
 
 
-def test_values_that_are_not_finite_are_refused(tmp_path, capsys):
+def test_values_that_are_not_finite_are_refused(tmp_path, refused_command):
     config, values = written(tmp_path, "space")
     values["velocity"][1, 2, 3, 4] = np.nan
     np.save(tmp_path / "a.npy", values["velocity"])
-    assert main(["run", str(config), "--output", str(tmp_path / "run")]) == 2
-    assert "initial: velocity has values that are not finite" in capsys.readouterr().err
+    assert "initial: velocity has values that are not finite" in refused_command(
+        "run", config, "--output", tmp_path / "run"
+    )
     assert not (tmp_path / "run").exists()

@@ -44,7 +44,7 @@ def error(n, kind):
     return abs(np.asarray(found) - np.asarray(wave(*position))).max()
 
 
-@pytest.mark.parametrize(("kind", "order"), [("cubic_spline", 4), ("linear", 2)])
+@pytest.mark.parametrize("kind, order", [("cubic_spline", 4), ("linear", 2)])
 def test_the_error_falls_with_the_order(kind, order):
     """Within 0.3 of the order from 16 to 32 points: terms beyond the leading one are still felt."""
     assert abs(np.log2(error(16, kind) / error(32, kind)) - order) < 0.3
@@ -161,7 +161,7 @@ def test_everybody_gets_home_with_all_records(layout, seed, spread):
     assert_array_equal(valid.reshape(home.devices, -1), np.arange(150) < counts[:, None])
 
 
-@pytest.mark.parametrize(("layout", "room"), [("2 slabs", 70), ("2 x 2 pencils", 90)])
+@pytest.mark.parametrize("layout, room", [("2 slabs", 70), ("2 x 2 pencils", 90)])
 def test_where_there_is_no_room_nobody_is_lost_and_larger_buffers_cure_it(layout, room):
     position = random_positions(120) * 0.4  # all of them in one corner
     home = domain(layout)

@@ -51,7 +51,7 @@ DEFAULT = (("rk2", "two_thirds"), ("rk3", "none"), ("rk4", "two_thirds"), ("etdr
 
 
 @pytest.mark.parametrize(
-    ("name", "dealias", "limit"),
+    "name, dealias, limit",
     [pair if pair[:2] in DEFAULT else slow(*pair) for pair in PAIRS if "phase" not in pair[1]],
 )
 def test_an_inviscid_flow_keeps_its_energy_at_the_limit(name, dealias, limit):
@@ -72,7 +72,7 @@ def test_an_inviscid_flow_keeps_its_energy_at_the_limit(name, dealias, limit):
     assert abs(energy(state.fields) / before - 1) < 0.01
 
 
-@pytest.mark.parametrize(("name", "dealias", "limit"), PAIRS)
+@pytest.mark.parametrize("name, dealias, limit", PAIRS)
 def test_advection_by_a_uniform_flow_is_stable_at_the_limit(name, dealias, limit):
     """A wave along an axis turns by cfl k dx in a step, at most by what the method reaches."""
     if name in REACH:
@@ -82,7 +82,7 @@ def test_advection_by_a_uniform_flow_is_stable_at_the_limit(name, dealias, limit
         assert (limit * LARGEST[dealias] * np.pi) ** 4 / 8 < 0.1
 
 
-@pytest.mark.parametrize(("name", "dealias", "limit"), PAIRS)
+@pytest.mark.parametrize("name, dealias, limit", PAIRS)
 def test_more_is_refused(name, dealias, limit):
     def given(cfl, **time):
         chosen = {"stop": 1.0, "integrator": name, **({} if cfl is None else {"cfl": cfl}), **time}

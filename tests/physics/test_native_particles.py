@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("layout", "kind", "dtype"),
+    "layout, kind, dtype",
     [
         ("one device", "cubic_spline", np.float64),
         ("one device", "linear", np.float32),
@@ -153,9 +153,7 @@ particles: [{name: a, kind: tracer, count: 100}, {name: b, kind: tracer, count: 
 
 @pytest.mark.long
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    ("integrator", "devices"), [("rk2", 1), ("rk3", 1), ("rk4", 2), ("etdrk4", 1)]
-)
+@pytest.mark.parametrize("integrator, devices", [("rk2", 1), ("rk3", 1), ("rk4", 2), ("etdrk4", 1)])
 def test_tracers_take_the_steps_that_xla_takes(integrator, devices):
     """Kernels compute the positions of stages from combinations of rates. In 10 steps, in which
     particles are sorted and some move to other devices, round-off of lengths of order 10 does not

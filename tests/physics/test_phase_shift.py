@@ -52,7 +52,7 @@ def difference(name: str, dt: float) -> float:
     return float(np.linalg.norm(shifted - exact) / np.linalg.norm(exact))
 
 
-@pytest.mark.parametrize(("name", "order"), [("rk4", 2), ("etdrk4", 2), ("rk2", 1)])
+@pytest.mark.parametrize("name, order", [("rk4", 2), ("etdrk4", 2), ("rk2", 1)])
 def test_what_aliasing_leaves_vanishes_with_the_order_of_the_moves(name, order):
     """Of the methods of order 4 both conditions on `moves` hold, of rk2 the first alone."""
     coarse, fine = (difference(name, dt) for dt in (0.02, 0.01))

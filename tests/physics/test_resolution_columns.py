@@ -63,7 +63,7 @@ def test_a_scalar_without_fluctuations_has_no_verdict(variance):
 
 
 @pytest.mark.parametrize(
-    ("case", "fields"),
+    "case, fields",
     [
         ("taylor_green", {"the flow"}),
         pytest.param(

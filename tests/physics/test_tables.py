@@ -19,7 +19,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "message"),
+    "text, line, message",
     [
         ("", 1, "two rows or more of k and E above zero are needed, not 0"),
         ("# only words\n1 2\n", 2, "two rows or more"),

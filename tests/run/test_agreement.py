@@ -33,7 +33,7 @@ KEYS = [
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("override", "said"), KEYS)
+@pytest.mark.parametrize("override, said", KEYS)
 @pytest.mark.parametrize("begun", [False, slow(True)])
 def test_another_key_ends_both_before_anything_is_written(tmp_path, override, said, begun):
     (tmp_path / "run.yaml").write_text(CASE)
@@ -66,7 +66,7 @@ INPUTS = [
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("name", "change"), INPUTS)
+@pytest.mark.parametrize("name, change", INPUTS)
 def test_another_file_ends_both(tmp_path: Path, name, change):
     ours = every_input(tmp_path / "a")
     theirs = tmp_path / "b"
@@ -154,7 +154,7 @@ def test_the_global_generators_give_every_process_the_same_numbers(tmp_path: Pat
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("key", "function"),
+    "key, function",
     [
         ("initial", "unseeded"),
         slow("initial", "noise"),

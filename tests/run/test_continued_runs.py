@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from run_support import (
     assert_same_end,
-    call,
     contents,
     largest_difference,
     simulate,
@@ -64,15 +63,6 @@ def test_a_run_continues_bit_for_bit(whole, tmp_path, case):
     assert_same_end(run, whole(case) / "run")
     rows, expected = (folder / "diagnostics.csv" for folder in (run, whole(case) / "run"))
     assert rows.read_text() == expected.read_text()
-
-
-@pytest.mark.slow
-@each
-def test_two_processes_agree_with_one(whole, tmp_path, case):
-    given = (whole(case) / "case.yaml", "--output", tmp_path / "run", "devices.count=2")
-    ended = call("run", *given, "--processes", "2")
-    assert ended.returncode == 0, ended.stderr
-    assert largest_difference(tmp_path / "run", whole(case) / "run") < 1e-12
 
 
 @pytest.mark.long

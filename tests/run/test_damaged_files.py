@@ -91,7 +91,7 @@ def read_everything(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "harm"), slow_but([(name, harm) for name in NAMES for harm in HARMS], QUICK)
+    "name, harm", slow_but([(name, harm) for name in NAMES for harm in HARMS], QUICK)
 )
 def test_a_run_goes_on_without_a_damaged_file(
     name: str, harm: str, finished: Path, tmp_path, capsys

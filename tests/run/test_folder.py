@@ -33,7 +33,7 @@ PATH = Path("outputs/run")
 
 
 @pytest.mark.parametrize(
-    ("found", "state", "differences", "action", "says"),
+    "found, state, differences, action, says",
     [
         ("absent", None, [], "start", ""),
         ("empty", None, [], "start", ""),
@@ -81,7 +81,7 @@ def test_a_frozen_key_may_change_where_it_is_allowed():
 
 
 @pytest.mark.parametrize(
-    ("found", "state", "stop", "action"),
+    "found, state, stop, action",
     [
         ("finished", FINISHED, 0.5, "refuse"),
         ("unfinished", STOPPED, 0.2, "refuse"),
@@ -101,7 +101,7 @@ def make(folder, *names):
 
 
 @pytest.mark.parametrize(
-    ("names", "state", "found"),
+    "names, state, found",
     [
         ([], None, "empty"),
         (

@@ -166,7 +166,7 @@ HERE = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
 
 
 @pytest.mark.parametrize(
-    ("seconds_ago", "holder", "environ", "gone", "takeover"),
+    "seconds_ago, holder, environ, gone, takeover",
     [
         (55, {"pid": 2**22 + 1}, {}, False, None),
         (65, {}, {}, False, "node7"),
@@ -256,7 +256,7 @@ def test_a_lock_that_stays_unreadable_is_an_error_of_reading(tmp_path, monkeypat
     assert read_holder(tmp_path) == lock.holder
 
 
-@pytest.mark.parametrize(("started", "alive"), [(0, True), (-1, False)])
+@pytest.mark.parametrize("started, alive", [(0, True), (-1, False)])
 def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
     """The lock of a process that was killed on this machine is nobody's at once, for everybody who
     asks."""
@@ -301,7 +301,7 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "gone"),
+    "script, gone",
     [
         ("echo RUNNING", False),
         ("echo COMPLETED", True),

@@ -42,7 +42,7 @@ def test_off_a_terminal_a_line_every_half_minute_with_all_that_matters():
     assert progress.seconds_left == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize(("stderr", "bar"), [("terminal", True), ("pipe", False)])
+@pytest.mark.parametrize("stderr, bar", [("terminal", True), ("pipe", False)])
 def test_a_bar_needs_a_terminal_for_both_streams_and_is_drawn_by_one_process(stderr, bar):
     """mpirun gives each process a pseudo-terminal as stdout, whatever its own stdout is, and a pipe
     as stderr."""
@@ -124,7 +124,7 @@ def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    "seconds, text",
     [
         (0.04, "0.0 s"),
         (7, "7 s"),

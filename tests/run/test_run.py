@@ -172,7 +172,7 @@ def test_provenance_says_what_computed_it(finished):
 
 
 @pytest.mark.parametrize(
-    ("state", "environ", "warned"),
+    "state, environ, warned",
     [("PENDING", {}, True), ("PENDING", {"SLURM_JOB_ID": "12"}, False), ("FAILED", {}, False)],
 )
 def test_a_run_whose_job_waits_is_taken_up_with_a_warning(
@@ -223,7 +223,7 @@ def test_a_fixed_dt_gives_times_that_are_products_and_a_remainder_of_one_to_two_
     assert {0.25, 0.5, 0.55} <= set(found["time"])
 
 
-@pytest.mark.parametrize(("dt", "times"), [(0.05, 0), (0.2, 1)])
+@pytest.mark.parametrize("dt, times", [(0.05, 0), (0.2, 1)])
 def test_a_fixed_dt_beyond_the_limit_of_cfl_is_warned_of_once(tmp_path, dt, times):
     config = write_case(tmp_path, CASE.replace("cfl: 0.3", f"dt: {dt}, integrator: rk2"))
     changes = ("output={diagnostics: {every_steps: 1}}", "time.max_steps=3")
@@ -314,7 +314,7 @@ output:
 """
 
 
-@pytest.mark.parametrize(("rows", "saves"), [(1, 2), (1000, 1000)])
+@pytest.mark.parametrize("rows, saves", [(1, 2), (1000, 1000)])
 def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, rows, saves):
     """Whether a written state is the first bad one, or a step within the device loop."""
     text = UNSTABLE.replace("ROWS", str(rows)).replace("SAVES", str(saves))

@@ -130,7 +130,7 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "every", "harm"),
+    "name, every, harm",
     [
         ("slices.h5", "slices.every_steps=1", Harm(largest=80_000)),
         ("snapshots/00000030", "snapshots.every_steps=10", Harm("copied", act=Limit(95_000))),
@@ -208,7 +208,7 @@ def test_a_start_that_wrote_its_state_but_not_its_ledger_is_known_as_ours(
 @pytest.mark.slow
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("victim", "harm", "last"),
+    "victim, harm, last",
     [
         # Room for rows, not for spectra.h5 and a checkpoint, which are written at the same time.
         (

@@ -47,7 +47,7 @@ def test_state_and_fields_are_jax_arrays(small):
         "lambda_2",
     }
     assert_allclose(small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="its fields are velocity"):
         small.fields["temperature"]
 
 

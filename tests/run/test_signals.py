@@ -161,7 +161,7 @@ def test_the_deadline_comes_with_its_lead_and_flags_reduce_by_their_maximum():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("0:07", 7.0),
         ("29:59", 1799.0),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import split
 
 import pytest
 from run_support import ROOT
@@ -14,7 +15,7 @@ SCRIPTS = ROOT / "scripts"
 pytestmark = pytest.mark.slow
 
 PEERS = "fluidsim,jaxion,jaxpm,exponax"  # bench_peers.py would install them
-TRAINING = ["--frames", "1", "--updates", "1", "--batch", "2", "coarse_2d.yaml"]
+TRAINING = "--frames 1 --updates 1 --batch 2 coarse_2d.yaml"
 DATA = "outputs/coarse_2d/reference_2d/dataset"
 CLOSURE = """\
 import numpy as np
@@ -27,52 +28,40 @@ def stress(velocity, gradient, width, w):
     return tau[0, 0], tau[1, 1], tau[0, 1]
 """
 SUBGRID = "{kind: python, path: closure.py, function: stress, arrays_function: weights}"
-SMALLEST: dict[str, list[str]] = {
-    "assimilate_turbulence": [
-        *["--size", "16", "--devices", "1", "--iterations", "1", "--output", "assimilate"]
-    ],
-    "bench_dataset": ["planes", "--runs", "2", "--frames", "2"],
-    "bench_ensemble": ["--runs", "2", "--shape", "8", "--stop", "0.05"],
-    "bench_fft": ["--shape", "8,8,8", "--seconds", "0.1", "--without", "fftw"],
-    "bench_gravity": ["--shape", "8", "--rounds", "1", "--steps", "1"],
-    "bench_mosaic": ["cost", "--sizes", "8"],
-    "bench_output": ["--size", "8", "--every", "4", "--rounds", "1"],
-    "bench_peers": [
-        *("--shapes", "8", "--gradients", "8", "--k-max", "4", "--stop", "0.1"),
-        *("--rounds", "1", "--without", PEERS),
-    ],
-    "bench_plan": ["--shapes", "8", "--devices", "1", "--models", "navier_stokes"],
-    "bench_shares": ["--shape", "8", "--steps", "1", "--only", "mhd,particles"],
-    "bench_tracers": ["--shape", "8", "--count", "100", "--rounds", "1", "--steps", "1"],
-    "boson_mass": ["mass.png", "--points", "16"],
-    "cosmology_check": ["outputs/cold_dark_matter", "check.png"],
-    "finite_differences": ["picture.png", "--small"],
-    "few_steps": ["--points", "8", "--steps", "2", "--reference", "4"],
-    "gallery": ["taylor_green", "--folder", "made", "--destination", "copy"],
-    "gpu_day": ["--platform", "cpu", "--shapes", "8", "--seconds", "0.1", "--minutes", "0"],
-    "how_we_know": ["--check"],
-    "infer_flow": ["--chains", "2", "--data-sets", "2", "--warmup", "6", "--draws", "4"],
-    "judge_closure": ["coarse_2d.yaml", DATA, "closure", f"model.subgrid={SUBGRID}"],
-    "without_plugins": ["core", "tests/test_files.py", "-n", "0", "-q"],
-    "mutants": ["cover", "--tests", str(ROOT / "tests/test_files.py")],
-    "nudged_twins": [
-        *("--points", "12", "--spin-up", "0.1", "--stop", "0.2"),
-        *("--below", "2", "--viscosity", "0.1"),
-    ],
-    "performance": ["--check"],
-    "release": ["metadata", "."],
-    "scaling": [str(ROOT / "configs/taylor_green.yaml"), "--device", "h100", "--most", "2"],
-    "smaller_files": [
-        *("picture.png", "--points", "8", "--rounds", "1", "--cases", "turbulence", "waves")
-    ],
-    "softening": ["softening.png"],
-    "taylor_green_curve": [
-        *("outputs/taylor_green_re1600", "--numbers", "numbers", "--picture", "curve.png")
-    ],
-    "train_closure": [*TRAINING, DATA, "closure", f"model.subgrid={SUBGRID}"],
-    "train_corrector": [*TRAINING, DATA, "corrector"],
-    "steps_by_error": ["korteweg_de_vries", "--asked", "1e-3", "1e-4", "--halvings", "2"],
-    "wave_steps": ["rotating", "--points", "8", "--steps", "20", "--reference", "40"],
+SMALLEST = {
+    "assimilate_turbulence": "--size 16 --devices 1 --iterations 1 --output assimilate",
+    "bench_dataset": "planes --runs 2 --frames 2",
+    "bench_ensemble": "--runs 2 --shape 8 --stop 0.05",
+    "bench_fft": "--shape 8,8,8 --seconds 0.1 --without fftw",
+    "bench_gravity": "--shape 8 --rounds 1 --steps 1",
+    "bench_mosaic": "cost --sizes 8",
+    "bench_output": "--size 8 --every 4 --rounds 1",
+    "bench_peers": "--shapes 8 --gradients 8 --k-max 4 --stop 0.1 --rounds 1 --without " + PEERS,
+    "bench_plan": "--shapes 8 --devices 1 --models navier_stokes",
+    "bench_shares": "--shape 8 --steps 1 --only mhd,particles",
+    "bench_tracers": "--shape 8 --count 100 --rounds 1 --steps 1",
+    "boson_mass": "mass.png --points 16",
+    "cosmology_check": "outputs/cold_dark_matter check.png",
+    "finite_differences": "picture.png --small",
+    "few_steps": "--points 8 --steps 2 --reference 4",
+    "gallery": "taylor_green --folder made --destination copy",
+    "gpu_day": "--platform cpu --shapes 8 --seconds 0.1 --minutes 0",
+    "how_we_know": "--check",
+    "infer_flow": "--chains 2 --data-sets 2 --warmup 6 --draws 4",
+    "judge_closure": f"coarse_2d.yaml {DATA} closure 'model.subgrid={SUBGRID}'",
+    "without_plugins": "core tests/test_files.py -n 0 -q",
+    "mutants": f"cover --tests '{ROOT}/tests/test_files.py'",
+    "nudged_twins": "--points 12 --spin-up 0.1 --stop 0.2 --below 2 --viscosity 0.1",
+    "performance": "--check",
+    "release": "metadata .",
+    "scaling": f"'{ROOT}/configs/taylor_green.yaml' --device h100 --most 2",
+    "smaller_files": "picture.png --points 8 --rounds 1 --cases turbulence waves",
+    "softening": "softening.png",
+    "taylor_green_curve": "outputs/taylor_green_re1600 --numbers numbers --picture curve.png",
+    "train_closure": f"{TRAINING} {DATA} closure 'model.subgrid={SUBGRID}'",
+    "train_corrector": f"{TRAINING} {DATA} corrector",
+    "steps_by_error": "korteweg_de_vries --asked 1e-3 1e-4 --halvings 2",
+    "wave_steps": "rotating --points 8 --steps 20 --reference 40",
 }
 NO_PROGRAMS = {"docs_hooks"}  # ./scripts/docs runs its functions
 
@@ -101,7 +90,7 @@ def closure(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
     (folder / "closure.py").write_text(CLOSURE)
     run(folder, "-m", "simulator", "dataset", "sweep_reference_2d.yaml")
-    run(folder, str(SCRIPTS / "train_closure.py"), *SMALLEST["train_closure"])
+    run(folder, str(SCRIPTS / "train_closure.py"), *split(SMALLEST["train_closure"]))
     return folder
 
 
@@ -141,4 +130,4 @@ def test_a_script_at_its_smallest_size(script: str, tmp_path: Path, request: pyt
         tmp_path = request.getfixturevalue("cosmology")
     elif script == "taylor_green_curve":
         tmp_path = request.getfixturevalue("vortex")
-    run(tmp_path, str(SCRIPTS / f"{script}.py"), *SMALLEST[script])
+    run(tmp_path, str(SCRIPTS / f"{script}.py"), *split(SMALLEST[script]))

@@ -122,7 +122,7 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("workers", "budget", "line"),
+    "workers, budget, line",
     [
         ("0", "0", "0 of 2 tests ran, 0 %"),
         slow("2", "600", "2 of 2 tests ran, 100 %"),

@@ -100,7 +100,7 @@ def test_no_interpreter_is_one_line_and_a_named_one_has_to_work(
 
 
 @pytest.mark.parametrize(
-    ("says", "extra"),
+    "says, extra",
     [
         ("echo '| NVIDIA-SMI 550  Driver Version: 550  CUDA Version: 12.4 |'", "cuda12"),
         ("echo '| NVIDIA-SMI 580  Driver Version: 580  CUDA Version: 13.0 |'", "cuda13"),

@@ -134,7 +134,7 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
 
 @pytest.mark.plugins("validation")
 @pytest.mark.parametrize(
-    ("options", "environ", "problem", "cure"),
+    "options, environ, problem, cure",
     [
         (
             "-n2 --gpus-per-node=1",

@@ -16,7 +16,7 @@ PACKAGES = {"openmpi": "libopenmpi-dev openmpi-bin", "mpich": "libmpich-dev mpic
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    "name, options",
     # Slurm's pmix does not start two nodes on one host.
     [("openmpi", "--mpi=pmix -N1 -n2"), ("mpich", "--mpi=pmi2 -N2 -n2")],
 )

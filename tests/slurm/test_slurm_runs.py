@@ -195,7 +195,7 @@ def alone(slurm, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize(("nodes", "tasks"), [(1, 2), (2, 1), (2, 2), (4, 1)])
+@pytest.mark.parametrize("nodes, tasks", [(1, 2), (2, 1), (2, 2), (4, 1)])
 def test_any_layout_equals_one_process(
     slurm, tmp_path, alone, nodes: int, tasks: int, devices: int
 ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from run_support import call, fresh, largest_difference, simulate, write_case
+from run_support import fresh
 
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform
@@ -71,7 +71,7 @@ def test_usable_counts_and_every_proper_factorisation_is_timed():
 
 
 @pytest.mark.parametrize(
-    ("shape", "count", "backend", "decomposition", "parts"),
+    "shape, count, backend, decomposition, parts",
     [
         (
             *((64, 64, 64), 64, "custom_partitioning", "slab"),
@@ -124,24 +124,6 @@ def test_jaxdecomp_is_imported_only_when_chosen():
         JAX_PLATFORMS="cpu",
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_jaxdecomp_on_two_processes_computes_what_one_computes(tmp_path: Path):
-    config = write_case(tmp_path)
-    given = (
-        "grid.shape=8,12,16",
-        "fft.backend=jaxdecomp",
-        "time.max_steps=3",
-        "output.snapshots={every_steps: 3}",
-    )
-    ended = call(
-        "run", config, "--output", tmp_path / "two", "--processes", "2", "devices.count=4", *given
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert simulate(config, tmp_path / "one", "devices.count=1", *given) == 0
-    assert largest_difference(tmp_path / "two", tmp_path / "one") < 1e-12
 
 
 MODES = Modes(Grid((8, 8, 8)))

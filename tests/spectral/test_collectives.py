@@ -37,7 +37,7 @@ def counts(found) -> dict[str, int]:
 @pytest.mark.smoke
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v)
+    "plan, devices", EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v)
 )
 def test_one_exchange_per_stage_and_nothing_else(plan, devices):
     """One all-to-all per exchange for all components together; jaxDecomp cannot batch and sends
@@ -69,9 +69,7 @@ def test_one_exchange_per_stage_and_nothing_else(plan, devices):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    ("devices", "decomposition", "most"), [(2, "z_xy", 0.17), (8, "zx_y", 0.115)]
-)
+@pytest.mark.parametrize("devices, decomposition, most", [(2, "z_xy", 0.17), (8, "zx_y", 0.115)])
 def test_bytes_against_the_published_transform(devices, decomposition, most):
     """At 96^3 (32 planes of kz, no padding) truncation before the exchange, real data and no way
     back leave 1/2 x 1/2 x 2/3 of the bytes in z_xy, and 65/96 of that (65 modes in x) more in
@@ -158,7 +156,7 @@ def text(value) -> str:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("a", "b"),
+    "a, b",
     [(2.0, 2.0 + 2**-51), (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0 + 2**-51]))],
     ids=["scalar", "array"],
 )
@@ -236,7 +234,7 @@ def test_bytes_and_errors(case: Case):
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("case", "kind"),
+    "case, kind",
     [
         (CASES[-3], "single"),
         (CASES[-3], "half_scaled"),
@@ -345,7 +343,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("run", "layout"),
+    "run, layout",
     slow_but(ORDERED, [DEFAULT]),
 )
 def test_all_processes_issue_the_same_collectives(run, layout, tmp_path: Path):
@@ -400,7 +398,7 @@ ENTRY main (p: f64[]) -> f64[] {
 
 
 @pytest.mark.parametrize(
-    ("whose", "branch", "expected"),
+    "whose, branch, expected",
     [
         ("1", "negate", []),
         ("0", "negate", ["a loop with collectives goes on by one device's data"]),

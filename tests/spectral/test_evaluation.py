@@ -84,7 +84,7 @@ def assert_close(found, expected, precision: type) -> None:
 @pytest.mark.smoke
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("shape", "plan", "devices", "precision", "function"),
+    "shape, plan, devices, precision, function",
     [
         ((16, 24, 20), "zx_y", 1, np.float64, products),
         ((32, 12, 10), "zx_y", 2, np.float64, with_means),
@@ -111,7 +111,7 @@ def test_the_kernels_compute_what_xla_computes(shape, plan, devices, precision, 
 
 
 @pytest.mark.parametrize(
-    ("shape", "devices", "function"),
+    "shape, devices, function",
     [
         ((16, 12, 10), 1, with_coordinates),
         ((19, 12, 10), 1, with_means),

@@ -102,7 +102,7 @@ def python(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    "arguments, code, told",
     [
         pytest.param(
             ["simulator", "doctor", CONFIG, "devices.platform=cpu"],

@@ -43,7 +43,7 @@ def results(transform: Transform, values: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("shape", "plan", "devices", "real"),
+    "shape, plan, devices, real",
     [
         ((24, 24, 24), "zx_y", 1, True),
         (SHAPES["prime"], "z_xy", 1, True),

@@ -257,7 +257,7 @@ def in_sphere(shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("shape", "backend", "count"), SPHERICAL)
+@pytest.mark.parametrize("shape, backend, count", SPHERICAL)
 def test_products_are_exact_convolutions(shape, backend, count):
     """To round-off: each of two transforms adds some log2 N^3 eps; once more for the reference."""
     t = make_transform(
@@ -291,7 +291,7 @@ def test_products_are_exact_convolutions(shape, backend, count):
     assert both.maxima["largest"] >= here.maxima["largest"]
 
 
-@pytest.mark.parametrize(("shape", "backend", "count"), SPHERICAL)
+@pytest.mark.parametrize("shape, backend, count", SPHERICAL)
 def test_grids_half_a_spacing_apart_have_opposite_errors(shape, backend, count):
     """With `phase_shift`, for any shift of the first; without one the product is exact."""
     t = make_transform(

@@ -40,7 +40,7 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("precision", ["double", slow("single")])
-def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys):
+def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str):
     """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of
     single precision, of every field's maximum, with the same steps, rows and times."""
     sweep = study(

@@ -20,16 +20,6 @@ def values(sweep) -> list[tuple]:
     return [tuple(run.values.values()) for run in sweep.runs]
 
 
-def test_grid_is_every_combination_and_the_first_key_changes_slowest(study):
-    sweep = study(
-        "base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}"
-    )
-    assert sweep.varied == ("model.viscosity", "precision")
-    assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (0.01, "single"), (0.01, "double")]
-    assert [run.config.model.viscosity for run in sweep.runs] == [1e-3, 1e-3, 0.01, 0.01]
-    assert [run.index for run in sweep.runs] == [0, 1, 2, 3]
-
-
 def test_list_entries_are_taken_as_they_are(study):
     """An entry may set what another does not, start a block anew, and remove a key."""
     entries = (
@@ -143,7 +133,7 @@ def hashes(sweep) -> dict[float, str]:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kept"),
+    "old, new, kept",
     [
         ("count: 1", "count: 4", True),
         ("{every_steps: 1}", "{every_steps: 7}", True),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import pairs
 from sweep_support import BASE
 
 from simulator.config.yaml12 import dump_yaml
@@ -14,82 +15,63 @@ from simulator.study.sweep import open_sweep
 from simulator.study.sweep_text import plan_lines
 
 HEAD = "base: base.yaml\nsweep:\n"
-PART = "study.yaml:3: sweep."
 
 
 V = "model.viscosity"
-SAMPLE = "sample: {n: 2, parameters: {model.viscosity: "
 
 
 @pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        ("gird: {a: [1]}", "gird: unknown key, did you mean sweep.grid?"),
-        ("grid: [1]", "grid: keys of the run's file and their values are needed, not [1]"),
-        ("grid: {}", "grid: names no key; give one"),
-        ("grid: {model.viscosity: 1}", f"grid.{V}: a list of values is needed, e.g. [1], not 1"),
-        (
-            "grid: {model.viscosity: []}",
-            f"grid.{V}: an empty list, so the sweep would have no runs",
-        ),
-        (
-            "zip: {model.viscosity: [1, 2], time.dt: [1]}",
-            f"zip.time.dt: has 1 values, but {V} has 2",
-        ),
-        ("list: []", "list: an empty list, so the sweep would have no runs; give an entry"),
-        ("list: [5]", "list.0: keys of the run's file and their values are needed, not 5"),
-        ("grid: {output.directory: [a, b]}", "grid.output.directory: is the folder of all runs"),
-        ("grid: {slurm.time: [1, 2]}", "grid.slurm.time: applies to the whole array"),
-        (
-            "grid: {model..viscosity: [1]}",
-            "grid.model..viscosity: a key of the run's file is written with",
-        ),
-        (
-            "list: [{time.cfl: 0.5, time.dt: 0.1}]",
-            "list.0.time.dt: excludes time.cfl, which the same run has",
-        ),
-        (
-            SAMPLE + "{log_uniform: [0, 1]}}}",
-            f"sample.parameters.{V}: log_uniform: both numbers must be above",
-        ),
-        (
-            SAMPLE + "{uniform: [2, 1]}}}",
-            f"sample.parameters.{V}: uniform: the first number must be below the",
-        ),
-        (
-            SAMPLE + "{}}}",
-            f"sample.parameters.{V}: one of uniform, log_uniform, normal, integers, ",
-        ),
-        (SAMPLE + "{integers: [1.5, 2]}}}", f"sample.parameters.{V}.integers.0: "),
-        (
-            SAMPLE + "{seeds: [4, 4]}}}",
-            f"sample.parameters.{V}: seeds: the first number must be below the second",
-        ),
-        (
-            SAMPLE.replace("2", "9") + "{seeds: [1, 4]}}}",
-            f"sample.parameters.{V}: seeds: 9 different numbers are",
-        ),
-        (
-            SAMPLE.replace("n: 2, ", "") + "{uniform: [1, 2]}}}",
-            "sample.n: missing; give the number of points",
-        ),
-        (
-            SAMPLE + "{uniform: [1, 2]}}}\n  zip: {time.stop: [1, 2, 3]}",
-            "sample.n: is 2, but the lists in zip have",
-        ),
-        (
-            SAMPLE.replace("2", "20000") + "{uniform: [1, 2]}}}",
-            "sample.n: must be at most 10000, not 20000",
-        ),
-        (
-            SAMPLE.replace("n", "method: sobol, n", 1) + "{uniform: [1, 2]}}}",
-            "sample.method: unknown choice 'sobol'",
-        ),
-    ],
+    "block, message",
+    pairs("""
+gird: {a: [1]}
+    gird: unknown key, did you mean sweep.grid?
+grid: [1]
+    grid: keys of the run's file and their values are needed, not [1]
+grid: {}
+    grid: names no key; give one
+grid: {model.viscosity: 1}
+    grid.model.viscosity: a list of values is needed, e.g. [1], not 1
+grid: {model.viscosity: []}
+    grid.model.viscosity: an empty list, so the sweep would have no runs
+zip: {model.viscosity: [1, 2], time.dt: [1]}
+    zip.time.dt: has 1 values, but model.viscosity has 2
+list: []
+    list: an empty list, so the sweep would have no runs; give an entry
+list: [5]
+    list.0: keys of the run's file and their values are needed, not 5
+grid: {output.directory: [a, b]}
+    grid.output.directory: is the folder of all runs
+grid: {slurm.time: [1, 2]}
+    grid.slurm.time: applies to the whole array
+grid: {model..viscosity: [1]}
+    grid.model..viscosity: a key of the run's file is written with
+list: [{time.cfl: 0.5, time.dt: 0.1}]
+    list.0.time.dt: excludes time.cfl, which the same run has
+sample: {n: 2, parameters: {model.viscosity: {log_uniform: [0, 1]}}}
+    sample.parameters.model.viscosity: log_uniform: both numbers must be above
+sample: {n: 2, parameters: {model.viscosity: {uniform: [2, 1]}}}
+    sample.parameters.model.viscosity: uniform: the first number must be below the
+sample: {n: 2, parameters: {model.viscosity: {}}}
+    sample.parameters.model.viscosity: one of uniform, log_uniform, normal, integers,
+sample: {n: 2, parameters: {model.viscosity: {integers: [1.5, 2]}}}
+    sample.parameters.model.viscosity.integers.0:
+sample: {n: 2, parameters: {model.viscosity: {seeds: [4, 4]}}}
+    sample.parameters.model.viscosity: seeds: the first number must be below the second
+sample: {n: 9, parameters: {model.viscosity: {seeds: [1, 4]}}}
+    sample.parameters.model.viscosity: seeds: 9 different numbers are
+sample: {parameters: {model.viscosity: {uniform: [1, 2]}}}
+    sample.n: missing; give the number of points
+sample: {n: 2, parameters: {model.viscosity: {uniform: [1, 2]}}} ; zip: {time.stop: [1, 2, 3]}
+    sample.n: is 2, but the lists in zip have
+sample: {n: 20000, parameters: {model.viscosity: {uniform: [1, 2]}}}
+    sample.n: must be at most 10000, not 20000
+sample: {method: sobol, n: 2, parameters: {model.viscosity: {uniform: [1, 2]}}}
+    sample.method: unknown choice 'sobol'
+"""),
 )
 def test_a_block_that_cannot_be_read(refused, block: str, message: str):
-    (line,) = refused(f"{HEAD}  {block}\n")
-    assert line.startswith(PART + message)
+    (line,) = refused(f"{HEAD}  {block}\n".replace(" ; ", "\n  "))
+    assert line.startswith(f"study.yaml:3: sweep.{message}")
 
 
 TWO = HEAD + "  grid: {model.viscosity: [1, 2]}\n"
@@ -97,7 +79,7 @@ SINGLE = "sweep: {grid: {precision: [single]}}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("base: base.yaml\n", "1: sweep: missing; it is required"),
         ("# soon\n", "1: empty; a sweep needs at least base and sweep"),
@@ -182,24 +164,21 @@ def test_a_mistake_of_a_run_in_the_middle_is_found(refused):
 
 
 @pytest.mark.parametrize(
-    ("expression", "message"),
-    [
-        (
-            "final.enrgy",
-            "'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt",
-        ),
-        (
-            "maximum.energy",
-            "'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first",
-        ),
-        ("energy", "'energy' is not an expression; write e.g. final.energy, "),
-        (
-            "mean.energy[time]",
-            "[time] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]",
-        ),
-        ("mean.energy[t>1]", "'mean.energy[t>1]': no diagnostic 't', did you mean dt?"),
-        ("max.energy[time>x]", "'max.energy[time>x]': no diagnostic 'x'"),
-    ],
+    "expression, message",
+    pairs("""
+final.enrgy
+    'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt
+maximum.energy
+    'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first
+energy
+    'energy' is not an expression; write e.g. final.energy,
+mean.energy[time]
+    [time] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]
+mean.energy[t>1]
+    'mean.energy[t>1]': no diagnostic 't', did you mean dt?
+max.energy[time>x]
+    'max.energy[time>x]': no diagnostic 'x'
+"""),
 )
 def test_collecting_what_is_not_there(refused, expression: str, message: str):
     (line,) = refused(

@@ -115,7 +115,7 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line, message",
     [
         ("run study.yaml --jobs 0", "--jobs: must be at least 1, not 0"),
         ("run study.yaml --index 5", "--index: {folder}/study.yaml has no run 5; it has 0 to 2"),
@@ -152,7 +152,7 @@ def _no_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "text"),
+    "numbers, text",
     [([0], "0"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 9, 10], "0-1,7,9-10"), ([2, 4], "2,4")],
 )
 def test_ranges(numbers: list[int], text: str):
@@ -203,9 +203,8 @@ def test_large_numbers_go_into_chunks_of_their_own(study):
     assert "--index $((SLURM_ARRAY_TASK_ID + 2))" in chunks[1].script
 
 
-def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, refused_command):
     study(THROTTLED)
     monkeypatch.setenv("PATH", "")
-    assert main(["sweep", "submit", "study.yaml"]) == 2
-    assert "sbatch is not installed here" in capsys.readouterr().err
+    assert "sbatch is not installed here" in refused_command("sweep", "submit", "study.yaml")
     assert not Path("out").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from refusals import pairs
 from run_support import fresh
 from sweep_support import BASE
 
@@ -184,7 +185,7 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize(("line", "expected"), CHOSEN.items())
+@pytest.mark.parametrize("line, expected", CHOSEN.items())
 def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]):
     """The runs are done, failed, interrupted and waiting."""
     chosen: list[int] = []
@@ -217,7 +218,7 @@ def test_the_commands_of_login_nodes_start_no_device(half_done):
     assert done.returncode == 0, done.stderr
 
 
-def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done, capsys):
+def test_status_and_table_of_a_planned_sweep_need_no_jax(half_done):
     """And print what the opened sweep has."""
     expected = [*status_lines(half_done), *table_lines(half_done, half_done.rows())]
     done = fresh("""
@@ -280,7 +281,7 @@ CUT_OFF = MemberState.INTERRUPTED
 
 
 @pytest.mark.parametrize(
-    ("prepare", "stage", "detail"),
+    "prepare, stage, detail",
     [
         (lambda folder, record: None, MemberState.WAITING, ""),
         (
@@ -331,7 +332,7 @@ def test_pictures_of_what_there_is(half_done):
 
 @pytest.mark.plugins
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         (
             {"x": "model.viscosty"},
@@ -407,16 +408,23 @@ def test_the_error_of_a_mean_knows_of_correlation():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("mean.(energy +)", "cannot be computed"),
-        ("mean.(open('x'))", "only numbers"),
-        ("mean.(energy.real.imag)", "only numbers"),
-        ("average.energy", "unknown reduction 'average'"),
-        ("p100.energy", "unknown reduction 'p100'"),
-        ("max.(energy),(time)", "is not an expression"),
-        ("max.(energy)],[(time)", "cannot be computed"),
-    ],
+    "text, message",
+    pairs("""
+mean.(energy +)
+    cannot be computed
+mean.(open('x'))
+    only numbers
+mean.(energy.real.imag)
+    only numbers
+average.energy
+    unknown reduction 'average'
+p100.energy
+    unknown reduction 'p100'
+max.(energy),(time)
+    is not an expression
+max.(energy)],[(time)
+    cannot be computed
+"""),
 )
 def test_what_is_no_expression_is_refused(text, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):

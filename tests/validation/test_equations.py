@@ -132,7 +132,7 @@ def test_waves_of_hall_mhd(kind: str, case: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "field", "parameters", "columns"),
+    "name, field, parameters, columns",
     [
         (
             "surface_quasi_geostrophic",

@@ -7,7 +7,7 @@ from flow_support import EPSILON, flow, last, marched, measured, order, python_f
 
 
 @pytest.mark.parametrize(
-    ("shape", "precision", "tolerance"),
+    "shape, precision, tolerance",
     # 50 steps, in each of which a value is rounded some 20 times; the nonlinear term of a Beltrami
     # flow is zero but for round-off of u x omega, which grows with |u|^2 = 7 and is not amplified
     # in this time.
@@ -78,7 +78,7 @@ def moving_vortex(
 
 
 @pytest.mark.parametrize(
-    ("shape", "box", "plane", "count"),
+    "shape, box, plane, count",
     [((7, 11, 13), [1.0, 6.0, 2.5], [1, 2], 3), ((8, 9, 16), [4.0, 1.0, 3.0], [2, 0], 2)],
 )
 def test_a_vortex_in_the_wind(tmp_path, shape, box, plane, count):

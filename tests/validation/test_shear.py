@@ -126,7 +126,7 @@ OMEGA, ALFVEN = 1.0, 15**0.5 / 4
 """The fastest mode has k V_A = sqrt(15) / 4 Omega and grows at 3/4 Omega (Balbus & Hawley 1991)."""
 
 
-@pytest.mark.parametrize(("nu", "eta"), [(0.0, 0.0), (0.02, 0.05)])
+@pytest.mark.parametrize("nu, eta", [(0.0, 0.0), (0.02, 0.05)])
 def test_the_fastest_channel_mode(nu, eta):
     """The largest eigenvalue of the linear equations of u_x, u_y, b_x, b_y with k = e_z."""
     model = {"kind": "mhd", "viscosity": nu, "resistivity": eta}

@@ -104,36 +104,15 @@ def test_the_gradient_is_that_of_differences(case: Path, base: str):
 
 
 @pytest.mark.long
-@pytest.mark.spmd
-@pytest.mark.parametrize("devices", [4, slow(2)])
-def test_every_number_of_devices_descends_alike(case: Path, devices: int):
-    """Costs of three iterations are equal to round-off, amplified by the misfit's condition (about
-    1e4)."""
-    costs = []
-    for count in (1, devices):
-        found = searching(case, opened(case / "flow.yaml", f"devices.count={count}"))
-        at = found.begin(found.first().xi, 4)
-        costs.append([at.cost] + [(at := found.descended(at, 4)).cost for _ in range(3)])
-    assert_allclose(costs[1], costs[0], rtol=1e-10)
-    assert costs[0][-1] < costs[0][0] / 50
-
-
-@pytest.mark.long
-@pytest.mark.spmd
 def test_an_ensemble_follows_the_flow(case: Path):
     """At the end the error of the mean is a tenth of that of members without observations, and the
-    spread says how large it is; one and two devices agree to round-off, amplified by the condition
-    of the analysis (1e4)."""
-    ends = []
-    for count in (2, 1):
-        simulation = opened(case / "flow.yaml", f"devices.count={count}")
-        found = searching(case, simulation, Filter, members=64, radius=1.6)
-        at = begun = found.first()
-        while not found.is_finished(at):
-            at, *_ = found.next(at)
-        mean, deviation = (np.asarray(part["velocity"]) for part in _moments(at.members.fields))
-        ends.append(mean[..., : simulation.model.transform.layout.valid[0], :, :])
-    assert_allclose(ends[0], ends[1], atol=1e-10 * abs(ends[1]).max())
+    spread says how large it is."""
+    simulation = opened(case / "flow.yaml", "devices.count=1")
+    found = searching(case, simulation, Filter, members=64, radius=1.6)
+    at = begun = found.first()
+    while not found.is_finished(at):
+        at, *_ = found.next(at)
+    mean, deviation = (np.asarray(part["velocity"]) for part in _moments(at.members.fields))
     free = _moments(found._forecast(begun.members, np.int64(8), found.data(8))[0].fields)
     free_mean, free_deviation = (np.asarray(part["velocity"]) for part in free)
     true = np.asarray(advanced(simulation, 8).fields["velocity"])
@@ -145,10 +124,8 @@ def test_an_ensemble_follows_the_flow(case: Path):
 
 @pytest.mark.long
 def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
-    """Members and the flows of initial.seed 0 ... are independent: with the variances E and F in a
-    shell of n numbers, their correlation has the variance sum(E F / n) / (sum E sum F). The mean
-    square over all 20 x 20 pairs, which all differ, scatters by sqrt(2 / 400) = 7 % of that. Equal
-    random numbers correlate by 0.97 and more."""
+    """Members and the flows of initial.seed 0 ... are independent: their correlations are below 0.6,
+    five standard deviations. Equal random numbers correlate by 0.97 and more."""
     (tmp_path / "flow.yaml").write_text(
         FLOW.replace("[16, 16, 16]", "[24, 24]").replace("INTEGRATOR", "rk2")
     )
@@ -169,15 +146,7 @@ def test_no_member_knows_the_flow_of_a_seed(tmp_path: Path):
         np.stack([(weight * flow).ravel() / np.linalg.norm(weight * flow) for flow in each])
         for each in (flows, starts)
     )
-    correlations = (own.conj() @ other.T).real
-    first, second = (
-        np.asarray(layout.shell_sum((abs(np.stack(each)) ** 2).sum((0, 1))))
-        for each in (flows, starts)
-    )
-    numbers = np.maximum(np.asarray(layout.shell_modes()[0]), 1)  # one component is free
-    variance = (first * second / numbers).sum() / (first.sum() * second.sum())
-    assert abs(correlations).max() < 5 * variance**0.5 < 0.6
-    assert (correlations**2).mean() == pytest.approx(variance, rel=0.3)
+    assert abs((own.conj() @ other.T).real).max() < 0.6
 
 
 DYE = "{kind: navier_stokes, viscosity: 0.05, scalars: [{name: dye, diffusivity: 0.05}]}"
@@ -218,7 +187,7 @@ def uncertain_flow(folder: Path, model: str, uncertain: dict[str, float]) -> Sim
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("of", "method"), slow_but(product(SCALARS, ("variational", "ensemble")), OFTEN)
+    "of, method", slow_but(product(SCALARS, ("variational", "ensemble")), OFTEN)
 )
 def test_scalar_fields_are_recovered(tmp_path: Path, of: str, method: str):
     """Observed at all points with an error of a tenth, the flow has an error of at most as much, of
@@ -350,7 +319,7 @@ def test_observations_of_every_kind(case: Path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change, words",
     [
         (
             {"velocity": None, "velocty": np.zeros((4, 3, 8, 8, 8))},
@@ -369,21 +338,21 @@ def test_observations_of_every_kind(case: Path):
     ],
 )
 def test_bad_observations_are_refused_in_one_line(
-    case: Path, tmp_path: Path, capsys, change, words
+    case: Path, tmp_path: Path, refused_command, change, words
 ):
     with np.load(case / "table.npz") as file:
         arrays = {name: array for name, array in {**file, **change}.items() if array is not None}
     np.savez(case / "bad.npz", **arrays)
     (case / "bad.yaml").write_text(TASK.replace("table.npz", "bad.npz"))
-    assert main(["assimilate", str(case / "bad.yaml"), "--output", str(tmp_path / "out")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_command("assimilate", case / "bad.yaml", "--output", tmp_path / "out")
     assert line.startswith(f"{case / 'bad.yaml'}:2: observations.0.table: ") and words in line
     assert not (tmp_path / "out").exists()
 
 
-def test_its_file_is_not_taken_for_a_run(case: Path, capsys):
-    assert main(["check", str(case / "task.yaml")]) == 2
-    assert "task.yaml:2: this is an assimilation: simulator assimilate" in capsys.readouterr().err
+def test_its_file_is_not_taken_for_a_run(case: Path, refused_command):
+    assert "task.yaml:2: this is an assimilation: simulator assimilate" in refused_command(
+        "check", case / "task.yaml"
+    )
 
 
 PARTICLES = "particles: [{name: drops, kind: tracer, count: 8}]\n"
@@ -398,7 +367,7 @@ devices: {platform: cpu, count: 2}
 
 @pytest.mark.parametrize("method", ["variational", "ensemble"])
 @pytest.mark.parametrize(
-    ("base", "words"),
+    "base, words",
     [
         (FLOW.replace("INTEGRATOR", "rk2") + PARTICLES, "this run has particles (drops)"),
         (WAVES, "a prior describes real fields, and this model has none"),
@@ -406,13 +375,12 @@ devices: {platform: cpu, count: 2}
     ],
 )
 def test_a_base_that_cannot_be_recovered_is_refused_before_any_process_starts(
-    tmp_path: Path, capsys, method: str, base: str, words: str
+    tmp_path: Path, refused_command, method: str, base: str, words: str
 ) -> None:
     (tmp_path / "flow.yaml").write_text(base)
     (tmp_path / "table.npz").touch()
     (tmp_path / "e.txt").touch()
     (tmp_path / "task.yaml").write_text(f"{TASK}method: {method}\n")
     command = ["assimilate", str(tmp_path / "task.yaml"), "--output", str(tmp_path / "out")]
-    assert main([*command, "--processes", "2"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_command(*command, "--processes", "2")
     assert words in line and not (tmp_path / "out").exists()

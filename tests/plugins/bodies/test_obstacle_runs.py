@@ -1,12 +1,11 @@
-"""A street of vortices behind a cylinder: killed and continued, and on every layout."""
+"""A street of vortices behind a cylinder: killed and continued."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fault_support import assert_equal
-from run_support import call, largest_difference, simulate, started, table, wait_until, write_case
-from tiers import slow
+from run_support import simulate, started, table, wait_until, write_case
 
 from simulator.archive.manifest import committed
 
@@ -60,28 +59,3 @@ def test_a_run_killed_in_the_street_continues_bit_for_bit(whole, tmp_path):
 def latest(run: Path) -> int:
     """The step of the last checkpoint."""
     return int(committed(run / "checkpoints")[-1].name)
-
-
-@pytest.mark.long
-@pytest.mark.spmd
-@pytest.mark.parametrize("count", [slow(2), 4])
-def test_more_devices_agree_with_one(whole, tmp_path, count):
-    case = f"devices.count={count}"
-    assert simulate(whole / "case.yaml", tmp_path / "run", case) == 0
-    alike(tmp_path / "run", whole / "run")
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_two_processes_agree_with_one(whole, tmp_path):
-    run = tmp_path / "run"
-    ended = call("run", whole / "case.yaml", "--output", run, "--processes", "2", "devices.count=2")
-    assert ended.returncode == 0, ended.stderr
-    alike(run, whole / "run")
-
-
-def alike(run: Path, other: Path) -> None:
-    """The flow and the force after 400 steps, to 1e-12."""
-    assert largest_difference(run, other) < 1e-12
-    ours, theirs = (table(folder)["force_cylinder_y"] for folder in (run, other))
-    assert abs(ours - theirs).max() < 1e-12

@@ -6,7 +6,6 @@ from run_files import write_series, write_table
 
 from simulator.archive.open_run import open_run
 from simulator.archive.run_state import RunState, write_state
-from simulator.cli import main
 
 pytest.importorskip("simulator.plugins.pictures")
 from simulator.plugins.bodies.pictures import bodies_of, forces, shedding, table_of_bodies
@@ -84,7 +83,7 @@ def test_each_axis_of_the_lift_has_its_own_numbers_and_round_off_has_none(tmp_pa
     assert forces(body, PLAIN).axes[2].get_ylim()[1] > 0.01  # not the scale of the round-off
 
 
-def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path, capsys):
+def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path, refused_command):
     """St = f L / U, Re = U L / nu; the head states no Re_lambda of a wake."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     time, lift = rows()
@@ -94,8 +93,9 @@ def test_drag_lift_and_strouhal_number_are_drawn_and_reported(tmp_path, capsys):
     drawn = {path.stem for path in plot_run(tmp_path).files}
     assert {"forces_wing", "lift_spectrum_wing"} < drawn
     for word in ("forces", "lift"):
-        assert main(["plot", str(tmp_path), "--what", word]) == 2
-        assert f"no '{word}', did you mean bodies?" in capsys.readouterr().err
+        assert f"no '{word}', did you mean bodies?" in refused_command(
+            "plot", tmp_path, "--what", word
+        )
     text = report_run(tmp_path).read_text()
     assert "Re_λ" not in text
     assert "wing, t = 50 to 100" in text.replace("50.01", "50").replace("50.02", "50")

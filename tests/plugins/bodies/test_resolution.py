@@ -14,9 +14,7 @@ def term(mask, **keys):
     return {"name": "it", "kind": "relax", "target": {"velocity": "body"}, "mask": mask, **keys}
 
 
-@pytest.mark.parametrize(
-    ("across", "verdict"), [(7, "bad"), (8, "warn"), (19, "warn"), (20, "good")]
-)
+@pytest.mark.parametrize("across, verdict", [(7, "bad"), (8, "warn"), (19, "warn"), (20, "good")])
 def test_points_across_the_diameter_are_judged(across, verdict):
     body = body_of(term(CYLINDER), (16 * across, 8 * across), (16, 8), 0.01)
     assert (body.across, body.verdict, body.blockage) == (across, verdict, 1 / 8)

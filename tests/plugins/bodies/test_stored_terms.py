@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 from numpy.testing import assert_allclose, assert_array_equal
-from run_support import call, largest_difference, simulate
+from refusals import refusal, rows
+from run_support import call, largest_difference, simulate, write_case
+from run_support import simulation as opened
 
-from simulator import Simulation, load_config, open_run, open_sweep
+from simulator import load_config, open_run, open_sweep
 from simulator.archive.series_recorder import measured_series
 from simulator.archive.stored_state import RunInputs
 from simulator.cli import main
-from simulator.errors import UserError
 from simulator.measure import OUTPUTS
 from simulator.physics.models.tendency import tendency, with_arrays
 from simulator.plugins.bodies.file_target import StoredTarget
@@ -181,26 +182,6 @@ def test_interpolation_in_time_is_exact_for_cubics():
 
 
 @pytest.mark.long
-@pytest.mark.spmd
-def test_every_layout_reads_the_same_target_and_mask(reference):
-    """On any number of devices."""
-    mask = {"kind": "array", "path": str(reference / "mask.npy")}
-    terms = [
-        nudge({"series": str(reference / "run")}, mask=mask),
-        {**nudge({"snapshot": last_snapshot(reference)}, below=2), "name": "low"},
-    ]
-    found = []
-    for count in (1, 4):
-        simulation = twin(*terms, count=count)
-        state = last(marched(simulation, STEP, 3))
-        row = measured(simulation, state)
-        values = np.asarray(simulation.field_program("velocity")(state))[:, :16, :16]
-        found.append([values, row["power_nudge"], row["power_low"]])
-    for one, other in zip(*found, strict=True):
-        assert_allclose(other, one, atol=1e-12)
-
-
-@pytest.mark.long
 def test_a_run_that_is_continued_takes_the_same_steps(reference, tmp_path):
     """Bit for bit, though the first part knows fewer snapshots."""
 
@@ -283,58 +264,57 @@ initial: {kind: taylor_green}
 time: {stop: 0.4}
 devices: {platform: cpu}
 """
-SCALAR = CASE.replace("0.1}", "0.1, scalars: [{name: dye, diffusivity: 1}]}")
-TERM = "terms=[{name: a, kind: relax, relaxation_time: 1, target: {velocity: "
-STILL = TERM + "[0, 0]}, mask: {kind: array, path: "
-REFUSED = [
-    (CASE, TERM + "{series: FOLDER/run}}}]", ["time.stop=0.5"],
-     "terms.0.target.velocity: FOLDER/run: its last snapshot is of the time 0.4, but the run goes on to"),
-    (CASE, TERM + "{series: FOLDER/run, time_offset: -0.1}}}]", ["time.stop=0.3"],
-     "its first snapshot is of the time 0.1, but the run begins at 0"),
-    (SCALAR, "terms=[{name: a, kind: relax, relaxation_time: 1, target: {dye: {snapshot: SNAPSHOT}}}]", [],
-     "has no dye of this run's kind; it has velocity"),
-    (CASE, TERM + "{snapshot: SNAPSHOT}}}]", ["grid.box=1,1"], "the run's [1.0, 1.0]"),
-    (CASE, TERM + "{snapshot: SNAPSHOT}}}]", ["grid.shape=16,16,16", "initial.kind=abc"], "its box is [6.28"),
-    (CASE, TERM + "{snapshot: FOLDER/mask.npy}}}]", [], "terms.0.target.velocity: FOLDER/mask.npy"),
-    (CASE, TERM + "{series: FOLDER}}}]", [], "terms.0.target.velocity: FOLDER"),
-    (CASE, TERM + "{array: FOLDER/velocity.npy}}}]", ["grid.shape=32,32"],
-     "terms.0.target.velocity: FOLDER/velocity.npy: its shape is (2, 16, 16); (2, 32, 32) is needed"),
-    (CASE, TERM + "{array: FOLDER/nan.npy}}}]", [],
-     "terms.0.target.velocity: its file has values that are not finite"),
-    (CASE, TERM + "{array: FOLDER/data.h5}}}]", [], "data.h5:/density"),
-    (CASE, TERM + "{array: FOLDER/data.h5, dataset: masks}}}]", [], "has no data set 'masks', did you mean mask?"),
-    (CASE, TERM + "{array: FOLDER/none.npy}}}]", [], "none.npy"),
-    (CASE, STILL + "FOLDER/large.npy}}]", [],
-     "terms.0.mask: FOLDER/large.npy: its values lie between 0 and 1.5 at the start; they have to"),
-    (CASE, STILL + "FOLDER/mask.npy}}]", ["grid.dealias=spherical"],
-     "terms.0.mask.kind: an array has no values between"),
-    (CASE, TERM + "[0, 0]}, below: 2}]", [], "terms.0.below: needs targets of files"),
-]  # fmt: skip
+NUDGED = CASE + "terms: [{name: a, kind: relax, relaxation_time: 1, target: {velocity: TARGET}}]\n"
+MASKED = NUDGED.replace("TARGET}", "[0, 0]}, mask: {kind: array, path: FOLDER/mask.npy}")
+CASES = {
+    "series": NUDGED.replace("TARGET", "{series: FOLDER/run}"),
+    "snapshot": NUDGED.replace("TARGET", "{snapshot: SNAPSHOT}"),
+    "array": NUDGED.replace("TARGET", "{array: FOLDER/velocity.npy}"),
+    "mask": MASKED,
+    "dyed": MASKED.replace("0.1}", "0.1, scalars: [{name: dye, diffusivity: 1}]}"),
+}
+REFUSED = """
+series | time.stop=0.5
+    terms.0.target.velocity: FOLDER/run: its last snapshot is of the time 0.4, but the run goes on to
+series | terms.0.target.velocity.time_offset=-0.1 & time.stop=0.3
+    its first snapshot is of the time 0.1, but the run begins at 0
+dyed | terms.0.target={dye: {snapshot: SNAPSHOT}}
+    has no dye of this run's kind; it has velocity
+snapshot | grid.box=1,1
+    the run's [1.0, 1.0]
+snapshot | grid.shape=16,16,16 & initial.kind=abc
+    its box is [6.28
+snapshot | terms.0.target.velocity.snapshot=FOLDER/mask.npy
+    terms.0.target.velocity: FOLDER/mask.npy
+series | terms.0.target.velocity.series=FOLDER
+    terms.0.target.velocity: FOLDER
+array | grid.shape=32,32
+    terms.0.target.velocity: FOLDER/velocity.npy: its shape is (2, 16, 16); (2, 32, 32) is needed
+array | terms.0.target.velocity.array=FOLDER/nan.npy
+    terms.0.target.velocity: its file has values that are not finite
+array | terms.0.target.velocity.array=FOLDER/data.h5
+    data.h5:/density
+array | terms.0.target.velocity={array: FOLDER/data.h5, dataset: masks}
+    has no data set 'masks', did you mean mask?
+array | terms.0.target.velocity.array=FOLDER/none.npy
+    none.npy
+mask | terms.0.mask.path=FOLDER/large.npy
+    terms.0.mask: FOLDER/large.npy: its values lie between 0 and 1.5 at the start; they have to
+mask | grid.dealias=spherical
+    terms.0.mask.kind: an array has no values between
+mask | terms.0.below=2
+    terms.0.below: needs targets of files
+"""
 
 
-@pytest.mark.parametrize(
-    ("case", "term", "others", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))]
-)
-def test_a_file_that_does_not_fit_is_refused_in_a_line(
-    case, term, others, message, reference, tmp_path
-):
+@pytest.mark.parametrize("case, changes, words", rows(REFUSED))
+def test_a_file_that_does_not_fit_is_refused_in_a_line(case, changes, words, reference, tmp_path):
     def placed(text):
         return text.replace("FOLDER", str(reference)).replace("SNAPSHOT", last_snapshot(reference))
 
-    (tmp_path / "run.yaml").write_text(case)
-    with pytest.raises(UserError) as error:
-        config = load_config(tmp_path / "run.yaml", [placed(term), *others])
-        Simulation(config).check_start()
-    assert placed(message) in str(error.value) and "\n" not in str(error.value)
-
-
-def test_what_does_not_fit_ends_the_command_with_2_and_writes_nothing(reference, tmp_path, capsys):
-    (tmp_path / "run.yaml").write_text(CASE)
-    for term in (TERM + "{series: FOLDER/run}}}]", STILL + "FOLDER/large.npy}}]"):
-        options = [term.replace("FOLDER", str(reference)), "time.stop=0.5"]
-        assert simulate(tmp_path / "run.yaml", tmp_path / "run", *options) == 2
-        assert "command line: terms.0." in capsys.readouterr().err
-        assert not (tmp_path / "run").exists()
+    path = write_case(tmp_path, placed(CASES[case]))
+    said = refusal(lambda: opened(path, *map(placed, changes)).check_start())
+    assert placed(words) in said
 
 
 def nudged_case(folder, tmp_path):

@@ -1,6 +1,5 @@
 """Relaxation within masks, and viscosities that vary."""
 
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -9,9 +8,10 @@ import numpy as np
 import pytest
 from flow_support import assert_slopes, compiled_step, flow, last, marched, measured, values
 from numpy.testing import assert_allclose
+from refusals import refusal, rows
+from run_support import simulation as opened
+from run_support import write_case
 
-from simulator import Simulation, load_config
-from simulator.errors import UserError
 from simulator.physics.models.tendency import tendency
 
 RANDOM = {"kind": "random", "peak": 2, "energy": 0.5}
@@ -65,70 +65,7 @@ def relax(name="term", tau=0.2, mask=None, **target):
     return keys if mask is None else {**keys, "mask": mask}
 
 
-def thinning(code):
-    """A viscosity that falls with the shear rate."""
-    coefficients = {"velocity": {"path": code, "function": "thinned"}}
-    return {"name": "term", "kind": "viscosity", "coefficients": coefficients}
-
-
-DYE = [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1, 0, 0]}]
 DAMPED = {"name": "damped", "kind": "python", "function": "damped", "parameters": {"strength": 2}}
-MODELS = {
-    "navier_stokes": {"kind": "navier_stokes", "viscosity": 0.02, "scalars": DYE},
-    "boussinesq": {
-        "kind": "boussinesq",
-        "viscosity": 0.02,
-        "diffusivity": 0.01,
-        "stratification": 1,
-    },
-    "mhd": {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02},
-}
-NOISE = {"variance": 0.3, "peak": 2}
-STARTS = {
-    "navier_stokes": RANDOM,
-    "boussinesq": {"kind": "random", "fields": {"velocity": NOISE, "buoyancy": NOISE}},
-    "mhd": {**RANDOM, "magnetic": {"energy": 0.1, "peak": 2}},
-}
-FURTHER = {
-    "navier_stokes": {"dye": "sin(x)*cos(t)"},
-    "boussinesq": {"buoyancy": "0.1*sin(z)"},
-    "mhd": {"magnetic": [0, "0.1*sin(x)", 0.2]},
-}
-
-
-def rows_at_two_times(simulation):
-    """Rows of diagnostics of the first state, at its time and later, where bodies have moved."""
-    state = simulation.state
-    return [measured(simulation, replace(state, time=jnp.float64(t))) for t in (0.0, 0.06)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", [*MODELS, "smagorinsky", "dynamic_smagorinsky", "spectral"])
-def test_the_energy_budget_closes_with_any_list_of_terms_a_forcing_and_a_closure(kind, code):
-    """A closure of a stress at points, one with a coefficient of the whole field, and one of modes,
-    too. The body and the viscosities take energy."""
-    closure = {} if kind in MODELS else {"subgrid": {"kind": kind}}
-    name = "navier_stokes" if closure else kind
-    sponge = {"kind": "half_space", "axis": "x", "above": 5, "smoothing": 1}
-    simulation = flow(
-        *(8, 8, 8),
-        initial=STARTS[name],
-        model=MODELS[name] | closure,
-        terms=[
-            BODY,
-            relax("sponge", mask=sponge, **FURTHER[name]),
-            {**DAMPED, "path": code},
-            {**thinning(code), "name": "thin"},
-        ],
-        forcing={"kind": "linear", "coefficient": 0.2},
-    )
-    rows = rows_at_two_times(simulation)
-    for row in rows:
-        assert abs(row["budget_residual"]) < 1e-10
-        assert row["power_body"] < 0 and row["power_damped"] < 0 and row["power_thin"] < 0
-        assert not closure or row["subgrid_dissipation"] > 0
-    # The scalar of navier_stokes has no part in the energy.
-    assert (rows[-1]["power_sponge"] == 0) == (name == "navier_stokes")
 
 
 def test_an_eddy_viscosity_is_the_viscosity_of_a_term(code):
@@ -258,22 +195,19 @@ def test_a_body_moves_as_its_centre_and_its_angle_say():
 
 def test_a_function_gives_the_same_term_as_a_formula(code):
     wind = {"path": code, "function": "wind", "parameters": {"speed": 0.7}}
-    twice = []
-    for target in (wind, ["0.7*sin(y + t)", 0, 0]):
-        simulation = flow(8, 8, 8, initial={"kind": "abc"}, terms=[relax(velocity=target)])
-        twice.append(values(simulation, last(marched(simulation, 0.05, 2))))
-    assert_allclose(*twice, atol=1e-14)
-    strength = [{**DAMPED, "path": code}]
-    damped = flow(8, 8, 8, initial={"kind": "abc"}, terms=strength)
     mask = {"kind": "python", "path": code, "function": "squared_sine"}
-    masked = flow(
-        8, 8, 8, initial={"kind": "abc"}, terms=[relax(tau=0.5, mask=mask, velocity=[0, 0, 0])]
+    alike = (
+        [relax(velocity=wind), relax(velocity=["0.7*sin(y + t)", 0, 0])],
+        [{**DAMPED, "path": code}, relax(tau=0.5, mask=mask, velocity=[0, 0, 0])],
     )
-    both = [values(s, last(marched(s, 0.05, 2))) for s in (damped, masked)]
-    assert_allclose(*both, atol=1e-14)
+    for terms in alike:
+        flows = (
+            flow(8, 8, 8, initial={"kind": "abc"}, terms=[term], time=FEW_STAGES) for term in terms
+        )
+        assert_allclose(*(values(s, last(marched(s, 0.05, 2))) for s in flows), atol=1e-14)
 
 
-@pytest.mark.parametrize(("shape", "blown"), [((8, 8, 8), True), ((8, 8), False)])
+@pytest.mark.parametrize("shape, blown", [((8, 8, 8), True), ((8, 8), False)])
 def test_a_uniform_viscosity_is_that_of_the_model(shape, blown):
     """In both forms of advection, with a scalar that has a mean gradient. nu k^2 is explicit here:
     (nu k^2 dt)^5 / 120 = 1e-10 a step at k^2 = 12."""
@@ -301,7 +235,7 @@ def test_a_viscosity_of_the_flow_in_a_plane(code):
     assert_allclose(found[0], found[1], rtol=1e-6)
 
 
-def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
+def test_a_diffusivity_of_the_place_gives_its_steady_profile():
     """D u' = const: -div(-D grad(theta + G x)) vanishes where D (theta' + G) is uniform. With D = 1 /
     (1 + a cos x) that is theta = a G sin x."""
     scalar = {"name": "dye", "diffusivity": 0, "mean_gradient": [2, 0, 0]}
@@ -315,26 +249,6 @@ def test_a_diffusivity_of_the_place_gives_its_steady_profile(code):
     state = simulation.state_from({"dye": values, "velocity": jnp.zeros((3, *values.shape))})
     rates, _ = jax.jit(lambda s: tendency(simulation.model, s.fields, s.time))(state)
     assert abs(rates["dye"]).max() < 1e-9  # 0.15^8, the series of D beyond the kept modes
-
-
-@pytest.mark.long
-@pytest.mark.spmd
-def test_every_layout_gives_the_same_flow():
-    results = []
-    for count in (1, 4):
-        simulation = flow(
-            *(12, 8, 10),
-            initial=RANDOM,
-            model=MODELS["navier_stokes"],
-            terms=[BODY],
-            count=count,
-            time=FEW_STAGES,
-        )
-        state = last(marched(simulation, 0.02, 3))
-        row = measured(simulation, state)
-        results.append([values(simulation, state), row["power_body"], row["torque_body_z"]])
-    for one, four in zip(*results, strict=True):
-        assert_allclose(one, four, atol=1e-12)
 
 
 @pytest.mark.plugins
@@ -385,54 +299,62 @@ grid: {shape: [8, 8, 8]}
 initial: {kind: abc}
 time: {stop: 1}
 devices: {platform: cpu}
+terms: [{name: a, kind: relax, relaxation_time: 1, target: {velocity: [1, 0, 0]}}]
 """
-PLANE = SPACE.replace("[8, 8, 8]", "[8, 8]").replace("abc", "taylor_green")
-GAS = "model={kind: self_gravitating_gas, sound_speed: 1}"
-TERM = "terms=[{name: a, kind: relax, relaxation_time: 1, "
-OWN = "path: OWN, "
-REFUSED = [
-    (SPACE, TERM + "target: {}}]", "terms.0.target"),
-    (SPACE, TERM + "target: {velocity: [1, 0]}}]", "terms.0.target.velocity: 3 numbers or formulas"),
-    (SPACE, TERM + "target: {velocity: 1}}]", "terms.0.target.velocity: 3 numbers or formulas"),
-    (SPACE, TERM + "target: {velocitty: [1, 0, 0]}}]",
-     "terms.0.target: unknown field 'velocitty', did you mean velocity?"),
-    (SPACE, TERM + "target: {velocity: [1, 0, s]}}]", "'s' is no formula of numbers, x, y, z, t"),
-    (PLANE, TERM + "target: {velocity: [1, z]}}]", "terms.0.target.velocity: z: only numbers"),
-    (SPACE, TERM + "target: {velocity: body}}]", "terms.0.target.velocity: body is the velocity of a mask"),
-    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: sphere, center: [1, 1, 1], radius: 4}}]",
-     "terms.0.mask.radius: the body is 8 long along x, but the box 6.28319"),
-    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: sphere, center: [1, 1], radius: 1}}]",
-     "terms.0.mask.center: three numbers are needed"),
-    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: sphere, center: [x, 1, 1], radius: 1}}]",
-     "a body moves as a function of t"),
-    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: half_space, axis: z, above: 9}}]",
-     "terms.0.mask.above: has to lie within the box"),
-    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: half_space, axis: z}}]",
-     "give one of above and below"),
-    (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {velocity: 0.1 - x}}]",
-     "terms.0.coefficients.velocity: is -"),
-    (SPACE, "terms=[{name: a, kind: viscosity, coefficients: {dye: 1}}]",
-     "terms.0.coefficients.dye: no field with a viscosity or diffusivity; those are velocity"),
-    (SPACE, TERM + "target: {velocity: [1, 0, 0]}, mask: {kind: python, path: OWN, function: too_large}}]",
-     "terms.0.mask: its values lie between 0 and 1.5 at the start; they have to lie in [0, 1]"),
-    (SPACE.replace("navier_stokes, viscosity: 0.1", "schrodinger_poisson, hbar_over_m: 1").replace("abc", "uniform"),
-     TERM + "target: {psi: 1}}]", "terms: schrodinger_poisson takes no terms"),
-    (SPACE.replace("navier_stokes,", "mhd, kinematic: true, resistivity: 1,"),
-     TERM + "target: {velocity: [1, 0, 0]}}]", "terms.0.target: velocity has no effect: model.kinematic"),
-    (SPACE.replace("viscosity: 0.1", "viscosity: 0.1, scalars: [{name: dye, diffusivity: 1}]"),
-     TERM + "target: {dye: 1}, forces: true}]", "terms.0.forces: needs a target for velocity"),
-]  # fmt: skip
+CASES = {
+    "space": SPACE,
+    "plane": SPACE.replace("[8, 8, 8]", "[8, 8]").replace("abc", "taylor_green"),
+    "waves": SPACE.replace("navier_stokes, viscosity: 0.1", "schrodinger_poisson").replace(
+        "abc", "uniform"
+    ),
+    "kinematic": SPACE.replace("navier_stokes,", "mhd, kinematic: true, resistivity: 1,"),
+    "dyed": SPACE.replace("0.1}", "0.1, scalars: [{name: dye, diffusivity: 1}]}"),
+}
+REFUSED = """
+space | terms.0.target={}
+    terms.0.target
+space | terms.0.target={velocity: [1, 0]}
+    terms.0.target.velocity: 3 numbers or formulas
+space | terms.0.target={velocity: 1}
+    terms.0.target.velocity: 3 numbers or formulas
+space | terms.0.target={velocitty: [1, 0, 0]}
+    terms.0.target: unknown field 'velocitty', did you mean velocity?
+space | terms.0.target={velocity: [1, 0, s]}
+    's' is no formula of numbers, x, y, z, t
+plane | terms.0.target={velocity: [1, z]}
+    terms.0.target.velocity: z: only numbers
+space | terms.0.target={velocity: body}
+    terms.0.target.velocity: body is the velocity of a mask
+space | terms.0.mask={kind: sphere, center: [1, 1, 1], radius: 4}
+    terms.0.mask.radius: the body is 8 long along x, but the box 6.28319
+space | terms.0.mask={kind: sphere, center: [1, 1], radius: 1}
+    terms.0.mask.center: three numbers are needed
+space | terms.0.mask={kind: sphere, center: [x, 1, 1], radius: 1}
+    a body moves as a function of t
+space | terms.0.mask={kind: half_space, axis: z, above: 9}
+    terms.0.mask.above: has to lie within the box
+space | terms.0.mask={kind: half_space, axis: z}
+    give one of above and below
+space | terms=[{name: a, kind: viscosity, coefficients: {velocity: 0.1 - x}}]
+    terms.0.coefficients.velocity: is -
+space | terms=[{name: a, kind: viscosity, coefficients: {dye: 1}}]
+    terms.0.coefficients.dye: no field with a viscosity or diffusivity; those are velocity
+space | terms.0.mask={kind: python, path: OWN, function: too_large}
+    terms.0.mask: its values lie between 0 and 1.5 at the start; they have to lie in [0, 1]
+waves | terms.0.target={psi: 1}
+    terms: schrodinger_poisson takes no terms
+kinematic | terms.0.name=a
+    terms.0.target: velocity has no effect: model.kinematic
+dyed | terms.0.target={dye: 1} & terms.0.forces=true
+    terms.0.forces: needs a target for velocity
+"""
 
 
-@pytest.mark.parametrize(
-    ("case", "override", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))]
-)
-def test_a_term_that_cannot_act_is_refused_in_a_line(case, override, message, tmp_path, code):
-    (tmp_path / "run.yaml").write_text(case)
-    with pytest.raises(UserError) as error:
-        config = load_config(tmp_path / "run.yaml", [override.replace("OWN", code)])
-        Simulation(config).check_start()
-    assert message in str(error.value) and "\n" not in str(error.value)
+@pytest.mark.parametrize("case, changes, words", rows(REFUSED))
+def test_a_term_that_cannot_act_is_refused_in_a_line(case, changes, words, tmp_path, code):
+    path = write_case(tmp_path, CASES[case])
+    given = [change.replace("OWN", code) for change in changes]
+    assert words in refusal(lambda: opened(path, *given).check_start())
 
 
 @pytest.mark.long

@@ -32,17 +32,6 @@ HEADER = {
     "UnitVelocity_in_cm_per_s": 1e5,
     "UnitMass_in_g": 1.989e43,
 }
-NONSENSE = (
-    *(np.nan, np.inf, -1.0, 0, 1e300, -(2**62), 1 + 2j, "text", b"\xff", ""),
-    *(
-        np.zeros(0),
-        np.zeros((2, 2)),
-        np.full(6, np.nan),
-        np.full(6, -1),
-        np.full(6, 2**63, np.uint64),
-    ),
-    *(h5py.Empty("f"), np.array([b"a", b"b"]), np.array([1, COUNT, 3])),
-)
 
 
 @pytest.fixture(scope="module")
@@ -112,23 +101,17 @@ def altered_data(file: h5py.File, name: str, rng: np.random.Generator) -> None:
 
 
 def alter(path: Path, rng: np.random.Generator) -> None:
-    """Change the header, a data set, or a byte."""
-    if rng.random() < 0.2:
+    """Change a data set or a byte."""
+    if rng.random() < 0.3:
         content = bytearray(path.read_bytes())
         content[rng.integers(min(len(content), 6000))] ^= 1 << int(rng.integers(8))
         path.write_bytes(
-            content[: rng.integers(1, len(content))] if rng.random() < 0.2 else content
+            content[: rng.integers(1, len(content))] if rng.random() < 0.3 else content
         )
         return
     with h5py.File(path, "a") as file:
-        if rng.random() < 0.5:
-            name = str(rng.choice([*HEADER, "MassTable"]))
-            attributes = file["Header"].attrs
-            attributes[name] = NONSENSE[rng.integers(len(NONSENSE))]
-        else:
-            altered_data(
-                file, f"PartType1/{rng.choice(['Coordinates', 'Velocities', 'ParticleIDs'])}", rng
-            )
+        name = rng.choice(["Coordinates", "Velocities", "ParticleIDs"])
+        altered_data(file, f"PartType1/{name}", rng)
 
 
 @pytest.mark.parametrize("count", [15, slow(300)])
@@ -220,6 +203,8 @@ def test_any_header_is_read_or_refused_in_a_line(run, count: int, tmp_path):
     @hypothesis.given(changes, masses, st.booleans())
     @hypothesis.example({}, None, False)
     @hypothesis.example({}, "f4", True)
+    @hypothesis.example({("Header", "MassTable"): np.full(6, np.inf)}, None, False)
+    @hypothesis.example({("Header", "NumPart_ThisFile"): np.full(6, -1)}, None, False)
     def held(changes: dict[tuple[str, str], Any], masses: str | None, zero: bool) -> None:
         shutil.copy(good, path)
         with h5py.File(path, "a") as file:
@@ -250,7 +235,7 @@ def test_any_header_is_read_or_refused_in_a_line(run, count: int, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "line"),
+    "name, values, line",
     [
         ("Coordinates", np.zeros(COUNT), r"has the shape \(512,\) and the type float64; real"),
         ("Coordinates", np.zeros((COUNT, 3), complex), "type complex128; real numbers of shape"),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gravity_cases import by_id, folder, simulation
 from numpy.testing import assert_allclose
+from refusals import pairs
 from run_support import simulate, write_case
 from storage_support import save
 
@@ -15,7 +16,6 @@ from simulator.cli import main
 from simulator.config import dump_config
 from simulator.errors import UserError
 from simulator.plugins.cosmology.gadget_file import clock_of
-from simulator.plugins.cosmology.gadget_particles import GadgetParticles
 from simulator.plugins.gravity.matter_observables import ExpandingMatter
 
 RUN = """\
@@ -89,7 +89,7 @@ def as_music(source, target):
 
 
 @pytest.mark.parametrize(
-    ("kind", "units", "devices"),
+    "kind, units, devices",
     [
         ("gadget", "mpc_h_km_s_msun_h", 1),
         ("gadget", "kpc_km_s_msun", 4),
@@ -120,25 +120,23 @@ def test_a_file_is_read_on_any_devices_in_any_units(written, kind, units, device
 
 
 @pytest.mark.parametrize(
-    ("override", "line"),
-    [
-        (
-            "model.cosmology.start=0.12",
-            "is at a = 0.1 (redshift 9); set model.background.start: 0.1",
-        ),
-        ("model.cosmology.matter=0.25", "has Omega0 = 0.3; set model.background.matter: 0.3"),
-        ("grid.box=32,32,32", "its box is 64 Mpc/h; set grid.box: [64.0, 64.0, 64.0]"),
-        ("model.components.0.count=8", "set the component's count: 512"),
-        ("initial.components.dark.type=2", "holds no particles of type 2; it holds types 1"),
-        (
-            "initial.components.dark.share=0.8",
-            "are 1 of the background's matter, not 0.8; set share",
-        ),
-        (
-            "model.cosmology.curvature=0.1",
-            "has OmegaLambda = 0.7; set model.background.curvature: 0",
-        ),
-    ],
+    "override, line",
+    pairs("""
+model.cosmology.start=0.12
+    is at a = 0.1 (redshift 9); set model.background.start: 0.1
+model.cosmology.matter=0.25
+    has Omega0 = 0.3; set model.background.matter: 0.3
+grid.box=32,32,32
+    its box is 64 Mpc/h; set grid.box: [64.0, 64.0, 64.0]
+model.components.0.count=8
+    set the component's count: 512
+initial.components.dark.type=2
+    holds no particles of type 2; it holds types 1
+initial.components.dark.share=0.8
+    are 1 of the background's matter, not 0.8; set share
+model.cosmology.curvature=0.1
+    has OmegaLambda = 0.7; set model.background.curvature: 0
+"""),
 )
 def test_a_header_that_contradicts_the_run_is_refused(written, override, line):
     start = f"{{kind: gadget, path: {written[0].with_suffix('.hdf5')}}}"
@@ -188,17 +186,6 @@ def test_a_header_may_leave_out_the_masses_that_differ(written, tmp_path):
     assert_allclose(records(path)["mass"], written[1]["mass"], rtol=1e-7)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_masses_of_zero_are_refused_in_any_precision(written, tmp_path, dtype):
-    """Without a warning of numpy on the terminal."""
-    masses = np.full(512, written[1]["mass"][0] / 1e10, dtype)
-    masses[::2] = 0
-    path = altered(written, tmp_path / "other.hdf5", {"MassTable": None}, Masses=masses)
-    with pytest.raises(UserError, match="PartType1/Masses has others than numbers above zero"):
-        records(path)
-
-
 def test_files_that_are_not_read_are_named(written, tmp_path):
     path = altered(written, tmp_path / "other.hdf5", {"BoxSize": np.array([64e3, 64e3, 32e3])})
     with pytest.raises(UserError, match=r"BoxSize in Header is .*; one number is needed"):
@@ -240,7 +227,7 @@ def test_an_output_cannot_have_another_h_than_the_file_of_the_start(written):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    "overrides, message",
     [
         (
             ["model.cosmology.start=0.12"],
@@ -294,39 +281,6 @@ def test_files_say_that_they_are_comoving(written):
     with h5py.File(written[0].with_suffix(".hdf5")) as file:
         assert file["Parameters"].attrs["ComovingIntegrationOn"] == 1
         assert file["Parameters"].attrs["Hubble"] == 0.1
-
-
-def test_a_header_may_leave_out_the_number_of_files(written, tmp_path):
-    path = tmp_path / "one.hdf5"
-    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
-    with h5py.File(path, "a") as file:
-        for group in ("Header", "Parameters"):
-            del file[group].attrs["NumFilesPerSnapshot"]
-    assert GadgetParticles(str(path), 1, numbered=False).count == 512
-
-
-@pytest.mark.parametrize(("name", "worst"), [("NumPart_ThisFile", -1), ("MassTable", np.inf)])
-def test_numbers_of_a_header_that_cannot_be_are_refused(written, tmp_path, name, worst):
-    path = tmp_path / "wrong.hdf5"
-    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
-    with h5py.File(path, "a") as file:
-        values = file["Header"].attrs[name]
-        signed = values.astype("i8" if values.dtype.kind in "iu" else "f8")
-        signed[1] = worst
-        file["Header"].attrs[name] = signed
-    with pytest.raises(UserError, match=f"{name} in Header is .*; numbers from 0 to .* are needed"):
-        GadgetParticles(str(path), 1, numbered=False)
-
-
-def test_a_record_of_another_shape_is_refused_when_a_file_is_opened(written, tmp_path):
-    path = tmp_path / "wrong.hdf5"
-    path.write_bytes(written[0].with_suffix(".hdf5").read_bytes())
-    with h5py.File(path, "a") as file:
-        values = file["PartType1/Velocities"][:-1]
-        del file["PartType1/Velocities"]
-        file["PartType1/Velocities"] = values
-    with pytest.raises(UserError, match=r"PartType1/Velocities has the shape \(511, 3\)"):
-        GadgetParticles(str(path), 1, numbered=False)
 
 
 def yt_of(folder):

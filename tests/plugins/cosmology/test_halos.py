@@ -120,7 +120,7 @@ def test_the_core_of_a_soliton():
         assert found[name][0] == pytest.approx(exact, rel=0.01), name
 
 
-@pytest.mark.parametrize(("size", "overdensity"), [(0.95, 50), (0.25, 50), (0.5, 1500)])
+@pytest.mark.parametrize("size, overdensity", [(0.95, 50), (0.25, 50), (0.5, 1500)])
 def test_below_two_cells_there_is_no_number(size, overdensity):
     """A cell is 0.5. The sphere with 50 times the mean density has a radius above two cells, that
     with 1500 times has not."""
@@ -222,12 +222,6 @@ def test_catalogues_and_maps_do_not_depend_on_the_layout(found, layout, tmp_path
 
 
 @pytest.mark.long
-def test_mass_functions_are_drawn(found):
-    show = pytest.importorskip("simulator.plugins.pictures.runs")
-    assert "mass_function_dark" in {path.stem for path in show.plot_run(found).files}
-
-
-@pytest.mark.long
 def test_a_catalogue_is_verified_and_read_elsewhere(found, capsys):
     assert main(["verify", str(found), "--quiet"]) == 0
     last = catalogues(found)[-1]
@@ -251,7 +245,7 @@ def test_a_catalogue_is_verified_and_read_elsewhere(found, capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
+    "command, problem",
     [
         ("halos RUN --linking 0", "--linking: 0"),
         ("halos RUN --members 1", "--members: 1"),

@@ -13,7 +13,7 @@ from simulator.plugins.cosmology.soliton import radial_ground_state
 SOLITON = "initial={kind: soliton, core_radius: 1.0, relax: true, velocity: [VX, 0, 0]}"
 
 
-@pytest.mark.parametrize(("interaction", "velocity"), [(0.0, 0.0), (2.0, 1.0)])
+@pytest.mark.parametrize("interaction, velocity", [(0.0, 0.0), (2.0, 1.0)])
 def test_the_virial_ratio_of_a_soliton(interaction: float, velocity: float):
     """1, at rest and on its way (a velocity of 2 pi n / L), with self-interaction and without,
     relaxed to 1e-9 of mu in 14 core radii. 2 K / |W| is 1.50 and 1.38 there, because the periodic

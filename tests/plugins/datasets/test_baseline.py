@@ -123,11 +123,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED.items())
-def test_baselines_that_are_refused(study, capsys, options: str, message: str):
+@pytest.mark.parametrize("options, message", REFUSED.items())
+def test_baselines_that_are_refused(study, refused_command, options: str, message: str):
     study(STUDY, BASE)
-    assert main(["baseline", "study.yaml", *options.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_command("baseline", "study.yaml", *options.split())
     assert message in line and not Path("out").exists()
 
 

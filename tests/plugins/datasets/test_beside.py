@@ -89,7 +89,7 @@ def torch_like(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("points", "devices"), [(8, 1), slow(16, 2), slow(16, 4)])
+@pytest.mark.parametrize("points, devices", [(8, 1), slow(16, 2), slow(16, 4)])
 def test_a_process_beside_has_the_trajectories_of_the_stream(
     study, monkeypatch, points: int, devices: int
 ):

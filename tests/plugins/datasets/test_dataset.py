@@ -235,7 +235,7 @@ EVERY = "output.snapshots.every: frames have a constant interval: give a part of
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    "old, new, message",
     [
         ("every: 0.1", "every: 0.07", EVERY),
         ("every: 0.1", "every_steps: 1", EVERY),
@@ -248,12 +248,13 @@ EVERY = "output.snapshots.every: frames have a constant interval: give a part of
         ("model.viscosity", "time.stop", "time.stop: differs between runs 0 and 1"),
     ],
 )
-def test_runs_that_are_no_data_set(tmp_path, monkeypatch, capsys, old: str, new: str, message: str):
+def test_runs_that_are_no_data_set(
+    tmp_path, monkeypatch, refused_command, old: str, new: str, message: str
+):
     monkeypatch.chdir(tmp_path)
     Path("base.yaml").write_text(BASE.replace(old, new))
     Path("study.yaml").write_text(STUDY.replace(old, new))
-    assert main(["dataset", "study.yaml"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused_command("dataset", "study.yaml")
     assert message in line and not Path("out").exists()
 
 
@@ -307,7 +308,7 @@ def test_a_sweep_is_shown_on_one_screen_with_what_a_learner_can_have(computed: S
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("base", "batch"),
+    "base, batch",
     [
         (BASE, 3),
         (BASE, 1),

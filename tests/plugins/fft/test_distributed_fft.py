@@ -49,7 +49,7 @@ def as_numpy(fft: DistributedFFT, modes: jax.Array) -> np.ndarray:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("shape", "extents", "real", "dtype"),
+    "shape, extents, real, dtype",
     [
         *itertools.product(SHAPES, [(1,), (2,), (2, 2)], [True, False], [np.float64]),
         *itertools.product(["odd"], [(4,), (1, 2), (2, 1)], [True], [np.float64, np.float32]),

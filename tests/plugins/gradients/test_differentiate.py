@@ -92,7 +92,7 @@ def test_particles_are_refused(tmp_path):
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("integrator", "devices"), [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)]
+    "integrator, devices", [("bullfrog", 1), ("fastpm", 2), ("kick_drift_kick", 4)]
 )
 def test_particles(integrator: str, devices: int):
     """By records and by numbers, along one direction: extrapolated central differences, as above.
@@ -307,7 +307,7 @@ def test_what_is_kept_changes_nothing(flow):
 
 
 @pytest.mark.parametrize(
-    ("variables", "message"),
+    "variables, message",
     [
         ({"time.dt": 1.0}, "fields, and numbers of model, forcing and initial, can vary"),
         ({"fields": {"b": 0}}, "fields: unknown 'b'; known: velocity"),

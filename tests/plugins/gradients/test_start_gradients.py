@@ -17,7 +17,7 @@ from simulator.spectral.random import gaussian
 @pytest.mark.long
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("devices", "precision", "power"),
+    "devices, precision, power",
     [
         (1, "double", "transfer: eisenstein_hu, h: 0.7, sigma8: 0.8, spectral_index: 1"),
         slow(2, "single", "amplitude: 20, index: -1"),

@@ -194,19 +194,6 @@ def test_a_check_refuses_the_start_of_every_component(first: str):
         check_configuration(load_config(path, [parts, f"initial.components={starts}"]))
 
 
-def test_an_unknown_field_is_refused_with_the_fields_that_exist():
-    run = both()
-    for read in (
-        run.values,
-        lambda name: outputs.field_values(run.model, name, {}),
-        run.fields.__getitem__,
-    ):
-        with pytest.raises(
-            KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"
-        ):
-            read("wind")
-
-
 def test_gas_takes_density_and_velocity_too_and_what_does_not_fit_is_refused(tmp_path):
     first = cases.simulation(GAS, python=CLUMPS)
     other = cases.simulation(GAS, stored(first, tmp_path, "snapshot", "density", "velocity"))

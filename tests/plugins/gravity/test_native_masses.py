@@ -26,7 +26,7 @@ needs_kernels = pytest.mark.skipif(
 @needs_kernels
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("layout", "scheme", "dtype", "whole"),
+    "layout, scheme, dtype, whole",
     [
         ("one device", "cic", np.float32, False),
         ("4 slabs, the last with fewer planes", "tsc", np.float64, False),

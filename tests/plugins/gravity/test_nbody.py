@@ -142,7 +142,7 @@ def ewald(r: np.ndarray, length: float) -> np.ndarray:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("softening", "scheme", "limit", "interlacing"),
+    "softening, scheme, limit, interlacing",
     [
         ("3.6", "tsc", 0.01, False),
         slow("3.6", "pcs", 0.006, False),
@@ -263,54 +263,51 @@ def test_a_step_without_room_is_taken_again():
     assert_allclose(by_id(found)["position"][1], 5, rtol=0, atol=1e-6)
 
 
+def modes_of_one(run, scheme: str, interlaced: bool) -> np.ndarray:
+    """The modes of the density of a single particle, number 7, times the volume."""
+    transform = run.model.transform
+    dark = run.state.particles["dark"]
+    assignment = Assignment(transform, scheme, None, interlaced)
+
+    @jax.jit
+    def modes():
+        mass = jnp.where(dark.id == 7, 1.0, 0.0)
+        found = transform.forward(assignment.density(dark.records["position"], mass))
+        return found / assignment.window(transform.layout) * transform.grid.points
+
+    return np.asarray(modes())
+
+
 @pytest.mark.parametrize("scheme", ["tsc", slow("pcs")])
 def test_interlacing_cancels_the_odd_aliases(scheme):
     """The modes of one particle at x, over those of a point: the sum over n of prod_i w(k_i + n_i K) / w(k_i)
     exp(-i n_i K x_i), K = 2 pi / h and w the spline's window; only even sums of n stay. A sum over the axes' n is a
     product of three, and half the sum of those with and without (-1)^n is that of the even ones. The terms beyond
     |n| = 400 are below (1 / 2n)^3 and add up to 1e-6 along an axis."""
+    run = assigned(scheme)
     power = {"tsc": 3, "pcs": 4}[scheme]
-    size = (10, 9, 8)
-    errors = {}
-    for interlaced in (False, True):
-        run = assigned(scheme)
-        transform = run.model.transform
-        layout = run.model.transform.layout
-        begun = run.state.particles["dark"]
-        assignment = Assignment(transform, scheme, None, interlaced)
-        mass = jnp.where(begun.id == 7, 1.0, 0.0)
-        held = by_id(begun)["position"][:, 7]
-
-        def modes(
-            assignment=assignment, layout=layout, transform=transform, begun=begun, mass=mass
-        ):
-            found = transform.forward(assignment.density(begun.records["position"], mass))
-            return found / assignment.window(layout) * transform.grid.points
-
-        found = np.asarray(jax.jit(modes)())
+    layout = run.model.transform.layout
+    n = np.arange(-400, 401)
+    whole = alternating = point = 1.0
+    nyquist = False  # modes without a phase
+    places = zip(by_id(run.state.particles["dark"])["position"][:, 7], run.grid.box, strict=True)
+    for axis, cells, (x, length) in zip("xyz", run.grid.shape, places, strict=True):
+        m = np.asarray(layout.integers(axis))
+        point = point * np.exp(-2j * np.pi * m * x / length)
+        aliases = (np.sinc(m[..., None] / cells + n) / np.sinc(m / cells)[..., None]) ** power
+        aliases = aliases * np.exp(-2j * np.pi * n * x * cells / length)
+        whole = whole * aliases.sum(-1)
+        alternating = alternating * (aliases * (-1.0) ** n).sum(-1)
+        nyquist = nyquist | (2 * abs(m) == cells)
+    even = np.where(nyquist, whole, (whole + alternating) / 2)
+    errors = []
+    for interlaced, expected in ((False, whole), (True, even)):
+        found = modes_of_one(run, scheme, interlaced) / point
         mask = np.asarray(jnp.broadcast_to(layout.mask, found.shape))
-        n = np.arange(-400, 401)
-        sums = {1: 1.0, -1: 1.0}
-        point = 1.0
-        for axis, cells, x, length in zip("xyz", size, held, (6.0, 5.0, 4.0), strict=True):
-            m = np.asarray(layout.integers(axis))
-            point = point * np.exp(-2j * np.pi * m * x / length)
-            ratio = (
-                np.sinc(m[..., None] / cells + n) ** power / np.sinc(m / cells)[..., None] ** power
-            )
-            for sign in sums:
-                turned = ratio * np.exp(-2j * np.pi * n * x * cells / length) * float(sign) ** n
-                sums[sign] = sums[sign] * turned.sum(-1)
-        nyquist = np.zeros(found.shape, bool)  # these have no phase
-        for axis, cells in zip("xyz", size, strict=True):
-            nyquist |= 2 * abs(np.asarray(layout.integers(axis))) == cells
-        even = np.where(nyquist, sums[1], (sums[1] + sums[-1]) / 2)
-        expected = even if interlaced else sums[1]
-        whole = expected * np.ones(found.shape)
-        assert_allclose((found / point)[mask], whole[mask], rtol=0, atol=5e-6)
-        low = mask & (np.asarray(layout.k_squared()) <= 1.1)
-        errors[interlaced] = np.abs(found / point - 1)[low].max()
-    assert errors[True] < 0.2 * errors[False]
+        wanted = np.broadcast_to(expected, found.shape)
+        assert_allclose(found[mask], wanted[mask], rtol=0, atol=5e-6)
+        errors.append(abs(found - 1)[mask & (np.asarray(layout.k_squared()) <= 1.1)].max())
+    assert errors[1] < 0.2 * errors[0]
 
 
 GLASS = """\

@@ -19,14 +19,6 @@ COSMOLOGY = "{start: 0.02, matter: 1.0, hubble: 1.0}"
 EXPANDING = f"model.cosmology={COSMOLOGY}"
 
 
-def rate(background: Background, a: float, second: bool = False) -> float:
-    """d ln D / d ln a, or that of D_2."""
-    now = background.grown(a)
-    return (now.second_speed / now.second if second else now.speed / now.first) / (
-        a**2 * background.hubble(a)
-    )
-
-
 def test_the_background():
     """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. With dark energy of constant w,
     D is a hypergeometric function; with radiation D = a + 2/3 a_eq (Meszaros 1974)."""
@@ -36,20 +28,10 @@ def test_the_background():
         assert abs(flat.time_of(a) - tau) < 1e-11
         assert abs(float(flat.scale_factor(tau)) / a - 1) < 1e-10
         assert abs(flat.growth(a) / a - 1) < 1e-12
-    assert abs(rate(flat, 0.3) - 1) < 1e-9
-    ours = Background(CosmologySettings(start=0.02, matter=0.3))
-    for w in (-1.0, -0.8):
-        dark = Background(CosmologySettings(start=0.02, matter=0.3, dark_energy={"w0": w}))
-        for a in (0.05, 1.0, 3.0):
-            x = -0.7 / 0.3 * a ** (-3 * w)
-            assert (
-                abs(
-                    dark.growth(a)
-                    / (a * hyp2f1(-1 / (3 * w), (w - 1) / (2 * w), 1 - 5 / (6 * w), x))
-                    - 1
-                )
-                < 1e-8
-            )
+    for a in (0.05, 1.0, 3.0):
+        dark = Background(CosmologySettings(start=0.02, matter=0.3, dark_energy={"w0": -0.8}))
+        exact = a * hyp2f1(1 / 2.4, 1.8 / 1.6, 1 + 5 / 4.8, -0.7 / 0.3 * a**2.4)
+        assert dark.growth(a) == pytest.approx(exact, rel=1e-8)
     # Dark energy of w(a) = w0 + wa (1 - a) dilutes as d ln rho / d ln a = -3 (1 + w).
     varying = CosmologySettings(start=0.02, matter=0.3, dark_energy={"w0": -0.9, "wa": 0.2})
     for a in (0.1, 1.0, 3.0):
@@ -59,35 +41,13 @@ def test_the_background():
     early = Background(CosmologySettings(start=0.02, matter=0.999, radiation=0.001))
     assert abs(early.growth(0.1) / (0.1 + 2 / 3 * 0.001 / 0.999) - 1) < 1e-8
     assert abs(early.grown(3.0).second / (-3 / 7 * early.growth(3.0) ** 2) - 1) < 1e-3
-    assert abs(rate(ours, 1.0) / 0.3**0.55 - 1) < 0.01
-    # D_2 = -3/7 D^2 while matter dominates, -3/7 D^2 Omega_m(a)^(-1/143) later (Bouchet et al.
-    # 1995).
     assert abs(flat.grown(0.4).second / (-3 / 7 * 0.4**2) - 1) < 1e-8
-    assert abs(rate(flat, 0.4, second=True) - 2) < 1e-8
-    assert (
-        abs(ours.grown(1.0).second / (-3 / 7 * ours.growth(1.0) ** 2 * 0.3 ** (-1 / 143)) - 1)
-        < 0.01
-    )
+    ours = Background(CosmologySettings(start=0.02, matter=0.3))
     for a in (0.05, 0.7, 2.0):
         assert abs(float(ours.scale_factor(ours.time_of(a))) / a - 1) < 1e-10
         u, step = np.linspace(math.log(0.02), math.log(a), 100_000, endpoint=False, retstep=True)
         tau = step * (np.exp(-2 * u - step) / ours.hubble(np.exp(u + step / 2))).sum()
         assert abs(tau / ours.time_of(a) - 1) < 1e-8
-
-
-def test_growth_obeys_its_equation_in_supercomoving_time():
-    """D'' = g D and D_2'' = g (D_2 - D^2) with g = 3/2 Omega_m H0^2 a, by central differences."""
-    background = Background(CosmologySettings(start=0.02, matter=0.3, hubble=2.0))
-    tau = background.time_of(0.4)
-    before, now, after = (background.growing(tau + way * 1e-4) for way in (-1, 0, 1))
-    g = 1.5 * 0.3 * 2.0**2 * 0.4
-    slope = {n: (getattr(after, n) - getattr(before, n)) / 2e-4 for n in now._fields}
-    assert slope["first"] == pytest.approx(float(now.speed), rel=1e-6)
-    assert slope["second"] == pytest.approx(float(now.second_speed), rel=1e-6)
-    assert slope["speed"] == pytest.approx(float(now.pull), rel=1e-6)
-    assert slope["speed"] == pytest.approx(g * float(now.first), rel=1e-6)
-    pull = g * float(now.second - now.first**2)
-    assert slope["second_speed"] == pytest.approx(pull, rel=1e-6)
 
 
 def test_both_growth_factors_against_an_independent_integration():

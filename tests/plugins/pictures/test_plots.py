@@ -10,7 +10,6 @@ from run_files import assert_legible, built, dashed_lines, legend_texts, write_s
 from run_support import fresh
 
 from simulator.archive.series_file import Series, Table
-from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.plugins.pictures.kinds.spectra import has_range, spectrum
@@ -301,16 +300,6 @@ def test_a_young_run_is_drawn_as_far_as_it_is(folder):
     assert len(plotted.missing) == 2 and all("no rows yet" in line for line in plotted.missing)
     with pytest.raises(UserError, match="no such folder"):
         plot_run(folder / "absent")
-
-
-def test_the_command_prints_the_files_and_what_is_missing(folder, capsys):
-    write_diagnostics(folder)
-    args = build_parser(["plot"]).parse_args(["plot", str(folder)])
-    assert args.func(args) == 0
-    out, err = capsys.readouterr()
-    assert out == f"{folder / 'plots' / 'diagnostics.png'}\n"
-    missing = [f"{name}.h5: not written (yet)" for name in ("spectra", "slices")]
-    assert [line.rpartition("/")[2] for line in err.splitlines()] == missing
 
 
 def test_each_kind_of_series_of_ours_has_a_function_that_draws_it():

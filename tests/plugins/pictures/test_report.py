@@ -18,7 +18,7 @@ from simulator.errors import UserError
 from simulator.files import replace_json
 from simulator.physics.resolution_columns import LARGE_STEP
 from simulator.plugins.pictures.health import checks, worst
-from simulator.plugins.pictures.report import caption, report_run
+from simulator.plugins.pictures.report import report_run
 from simulator.plugins.pictures.runs import plot_run, table_of
 
 pytestmark = pytest.mark.smoke
@@ -171,7 +171,7 @@ def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(t
 
 
 @pytest.mark.parametrize(
-    ("changes", "name", "verdict"),
+    "changes, name, verdict",
     [
         ({}, "energy budget", "good"),
         ({"residual": 0.05}, "energy budget", "warn"),
@@ -210,7 +210,7 @@ def test_a_scalar_that_stays_zero_is_named_instead_of_judged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "command"), [("finished", "verify"), ("stopped", "resume"), ("running", "resume")]
+    "state, command", [("finished", "verify"), ("stopped", "resume"), ("running", "resume")]
 )
 def test_the_page_names_the_next_command(tmp_path, state, command):
     """The running one has no lock: it was killed."""
@@ -244,7 +244,7 @@ def a_run_of(folder, turnovers, energy, dissipation, state="finished"):
 
 
 @pytest.mark.parametrize(
-    ("turnovers", "energy", "dissipation", "verdict", "value"),
+    "turnovers, energy, dissipation, verdict, value",
     [
         (1, (0.95, 1.35), (0.5, 0.5), "note", "too short to tell"),
         (7.9, (1, 1), (0.5, 0.5), "note", "too short to tell"),
@@ -308,9 +308,10 @@ def test_a_run_that_goes_on_is_looked_at_again_until_it_ends(tmp_path, capsys):
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
 
 
-def test_what_is_no_run_is_refused_and_one_that_has_written_nothing_has_a_page(tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 2
-    assert "neither a run nor a sweep" in capsys.readouterr().err
+def test_what_is_no_run_is_refused_and_one_that_has_written_nothing_has_a_page(
+    tmp_path, refused_command
+):
+    assert "neither a run nor a sweep" in refused_command("report", tmp_path)
     with pytest.raises(UserError, match="no such folder"):
         report_run(tmp_path / "absent")
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -349,10 +350,3 @@ def test_a_sweep_by_its_file_and_by_its_folder(tmp_path, monkeypatch, capsys):
     assert len(links) == 2 and all((path.parent / link).is_dir() for link in links)
     assert " ".join(page.text).count("0.3") >= 2  # the final energy of each
     assert "Final energy E against viscosity ν" in page.text
-
-
-def test_captions():
-    assert caption("spectrum_kinetic_energy") == "Shell spectrum at several times: kinetic energy"
-    assert (
-        caption("max_enstrophy_against_model_viscosity") == "max enstrophy against model viscosity"
-    )

@@ -70,13 +70,6 @@ def test_the_optical_depth_of_a_blob(view):
     assert_allclose(depth(camera, n), exact, atol=most * exact.max())
 
 
-def test_its_error_falls_with_the_square_of_the_spacing():
-    """Both grids are drawn through an intermediate image of their own points."""
-    camera = Camera(30, 25, size=(32, 32))
-    errors = [abs(depth(camera, n) - exact_depth(camera)).max() for n in (16, 32)]
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.25)
-
-
 def test_a_blob_that_is_one_colour_sends_out_what_it_absorbs():
     """Emission is colour times absorption: the light is colour (1 - transmittance), to round-off of
     the image."""
@@ -116,7 +109,7 @@ def ripples(x, y, z):
 
 
 @pytest.mark.parametrize(
-    ("shape", "view", "media"),
+    "shape, view, media",
     [
         ((16, 16, 16), (30, 25), [(waves, TAILS)]),
         ((12, 10, 9), (100, -10), [(waves, TransferFunction())]),

@@ -69,7 +69,7 @@ return {
 }"""
 
 
-@pytest.mark.parametrize(("gamma", "count"), [(1, 1), (1.5, 3)])
+@pytest.mark.parametrize("gamma, count", [(1, 1), (1.5, 3)])
 def test_transfers_of_a_gas_are_the_change_of_the_spectrum(tmp_path, gamma, count):
     """Without viscosity, shell by shell; on this grid truncation takes less than round-off adds."""
     model = {"kind": "self_gravitating_gas", "sound_speed": 1.2, "gravitational_constant": 0.5}

@@ -66,6 +66,5 @@ def test_the_commands_compute_the_runs_again(runs, tmp_path, monkeypatch):
     assert "\n$ simulator sweep run study.yaml\n" in description(folder)
 
 
-def test_a_folder_without_a_start_is_refused(tmp_path, capsys):
-    assert main(["artifact", str(tmp_path)]) == 2
-    assert "records no start of a run; give a run's folder" in capsys.readouterr().err
+def test_a_folder_without_a_start_is_refused(tmp_path, refused_command):
+    assert "records no start of a run; give a run's folder" in refused_command("artifact", tmp_path)

@@ -50,7 +50,7 @@ def test_magneto_coriolis_waves(sign):
         assert sigma.real == pytest.approx(-0.003 * size**2 - 1e-4 * size**4, rel=1e-6)
 
 
-@pytest.mark.parametrize(("square", "rotation"), [(4.0, (0.3, 0.0, 0.8)), (-2.0, (0.0, 0.0, 0.0))])
+@pytest.mark.parametrize("square, rotation", [(4.0, (0.3, 0.0, 0.8)), (-2.0, (0.0, 0.0, 0.0))])
 def test_internal_waves_and_convection(square, rotation):
     """A plane wave in a stratified, rotating fluid: omega^2 = (N^2 |k x e|^2 + 4 (Omega . k)^2) /
     k^2, an exact solution at any amplitude (u and k are perpendicular, so nothing is advected). For
