@@ -345,7 +345,7 @@ REFUSED = [
     (
         FLOW,
         "output={probes: {every: 1, points: [[1, 2]]}}",
-        "probes.points.0: 3 coordinates are needed, not 2",
+        "probes.points.0: [x, y, z] is needed, not [1.0, 2.0]",
     ),
     (
         FLOW,
