@@ -324,12 +324,11 @@ Vector = Annotated[
 ]
 """A number for each of x, y and z."""
 # One entry for each axis.
-TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})
+ONE_TO_THREE: Any = Field(json_schema_extra={"minItems": 1, "maxItems": 3})
 AxisVector = Annotated[
-    tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)
+    tuple[Real, ...], ONE_TO_THREE, entries("a number for each axis of the grid is needed", 1, 2, 3)
 ]
-"""A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the
-grid."""
+"""A number for each axis of the grid; `models.fields.along_axes` compares it with the grid."""
 Flag = Annotated[bool, Strict()]  # Without the texts and numbers that pydantic would convert.
 
 

@@ -130,9 +130,12 @@ class Run(Shown):
         except (RunFailure, UserError):
             return ""
         # Particles near a plane are a list of places, and no picture.
-        name = next((n for n, axes in slices.variables.items() if len(axes) == 2), None)
+        cuts = {n: a for n, a in slices.variables.items() if len(a) == 2 or a == ("x",)}
+        name = next(iter(cuts), None)
         if name is None or not len(slices):
             return ""
+        if len(cuts[name]) == 1:
+            return picture(slices[name].T, f"{name} over time, to t = {slices.time[-1]:g}")
         return picture(slices.one(name, -1), f"{name} at t = {slices.time[-1]:g}")
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from simulator.measure import requested
 from simulator.measure.kind import Cadence, OutputKind, SeriesCadence, distinct
 from simulator.registry import Registry, subclass_of
 from simulator.settings import (
-    TWO_OR_THREE,
+    ONE_TO_THREE,
     Count,
     Duration,
     Length,
@@ -35,19 +35,18 @@ from simulator.settings import (
     entries,
     wrong,
 )
+from simulator.words import counted
 
 Block = TypeVar("Block", bound=Settings)
 
-_PER_AXIS = entries(
-    "two or three values are needed, one for each axis (in one dimension the second is 1)", 2, 3
-)
+_PER_AXIS = entries("one to three values are needed, one for each axis", 1, 2, 3)
 
 
 class GridSettings(Settings):
-    shape: Annotated[tuple[Points, ...], TWO_OR_THREE, _PER_AXIS] = (64, 64, 64)
-    """Number of points along x, y and z or, in two dimensions, x and y; [N, 1] in one dimension.
-    Products of small primes are fast."""
-    box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (
+    shape: Annotated[tuple[Points, ...], ONE_TO_THREE, _PER_AXIS] = (64, 64, 64)
+    """Number of points along x, y and z; [nx, ny] in two dimensions, [nx] in one. Products of small
+    primes are fast."""
+    box: Annotated[tuple[Length, ...], ONE_TO_THREE, _PER_AXIS] = (
         2 * math.pi,
         2 * math.pi,
         2 * math.pi,
@@ -66,20 +65,24 @@ class GridSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _box_of_a_plane(cls, data: object) -> Any:
-        if not isinstance(data, dict) or "box" in data:
+    def _fewer_axes(cls, data: object) -> Any:
+        """Takes a number for a list of one, and gives each axis of `shape` a length."""
+        if not isinstance(data, dict):
             return data
+        for key, types in (("shape", int | float), ("box", int | float | str)):
+            if isinstance(data.get(key), types):
+                data = {**data, key: [data[key]]}
         shape = data.get("shape")
-        planar = isinstance(shape, list | tuple) and len(shape) == 2
-        return {**data, "box": (2 * math.pi,) * 2} if planar else data
+        if "box" in data or not isinstance(shape, list | tuple) or len(shape) not in (1, 2):
+            return data
+        return {**data, "box": (2 * math.pi,) * len(shape)}
 
     @model_validator(mode="after")
     def _box_fits(self) -> Self:
         if len(self.box) != len(self.shape):
-            axes = ("two axes", "three axes")[len(self.shape) - 2]
-            raise wrong(
-                "box", f"has {len(self.box)} lengths, but shape has {axes}; give one for each"
-            )
+            lengths = counted(len(self.box), "length")
+            axes = counted(len(self.shape), "axis", "axes")
+            raise wrong("box", f"has {lengths}, but shape has {axes}; give one for each")
         lengths = [
             length for length, n in zip(self.box, self.shape, strict=True) if n > 1
         ] or self.box
@@ -194,7 +197,7 @@ class DeviceSettings(Settings):
     """auto uses GPUs if there are any."""
     count: AutoOrCount = "auto"
     """Number of devices of the whole run, over all processes; on the CPU the number of virtual
-    devices. auto: all GPUs, or on the CPU one device per process."""
+    devices. auto: all GPUs (one in one dimension), or on the CPU one device per process."""
     threads: AutoOrCount = "auto"
     """Number of threads of each device on the CPU, which share the work of native kernels and of
     XLA's loops. auto: the cores that a process may use, or, where count gives a number of virtual

@@ -490,7 +490,7 @@ def _misfit(
             "grid.dealias",
             f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}",
         )
-    if cfl is not None and cfl > limit:
+    if isinstance(cfl, int | float) and cfl > limit:  # a traced number has no value
         most = f"{limit:g} with {integrator} and grid.dealias: {dealias}"
         return "time.cfl", f"must be at most {most}, not {cfl:g}"
     return None

@@ -24,7 +24,7 @@ from simulator.measure.kind import (
 from simulator.physics import models
 from simulator.settings import Real, Settings, check_names_differ, wrong
 
-Position = Annotated[tuple[Real, ...], Field(min_length=2, max_length=3)]
+Position = Annotated[tuple[Real, ...], Field(min_length=1, max_length=3)]
 MOST_POINTS = 1000
 TAKEN = ("point", "x", "y", "z", "step", "time")
 
@@ -40,7 +40,7 @@ class LineSettings(Settings):
 
 class ProbeSettings(SeriesCadence):
     points: Annotated[tuple[Position, ...], Field(max_length=MOST_POINTS)] = ()
-    """Positions [x, y, z], anywhere in the box; in two dimensions [x, y]."""
+    """Positions [x, y, z], anywhere in the box; in two dimensions [x, y], in one [x]."""
     lines: tuple[LineSettings, ...] = ()
     """Lines of grid points along an axis."""
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
@@ -115,10 +115,11 @@ def _placed(
     grid: spectral.Grid, position: tuple[float, ...], key: str
 ) -> tuple[float, float, float]:
     """A user's position as (x, y, z) of arrays. Refuses another number of coordinates."""
-    if len(position) != len(grid.axes):
-        raise Unsupported(f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key)
-    coordinates = dict(zip(grid.axes, position, strict=True))
-    return coordinates.get("x", 0.0), coordinates["y"], coordinates["z"]
+    if len(position) != grid.dimensions:
+        needed = f"[{', '.join(grid.names.values())}] is needed"
+        raise Unsupported(f"{needed}, not {list(position)}", key=key)
+    x, y, z = (*(0.0,) * (3 - len(position)), *position)
+    return x, y, z
 
 
 def _span(grid: spectral.Grid, line: LineSettings, key: str) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from simulator.physics import models
 from simulator.physics.models import outputs
 from simulator.physics.user_function import UserFunction
 from simulator.settings import PythonFile
-from simulator.spectral.points import PlanePoints, SeenPoints
+from simulator.spectral.points import SeenPoints, named_points
 
 MOST = 2**20  # The largest number of values in a row.
 
@@ -115,7 +115,7 @@ def _checked(
                 f"{name} is {type(value).__name__}; a number or an array is needed"
             ) from None
         grid = subject.transform.grid
-        if array.shape[-len(grid.axes) :] == grid.seen(grid.shape):
+        if grid.dimensions > 1 and array.shape[-grid.dimensions :] == grid.seen(grid.shape):
             raise refused(
                 f"{name} is a whole field; return a mean, a profile or another small array"
             )
@@ -135,7 +135,7 @@ def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tu
 
 class PhysicalFields(Mapping[str, Any]):
     """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without
-    padding; in two dimensions there is no z. Values are computed on access, so that only the fields
+    padding; fewer dimensions have fewer axes. Values are computed on access, so that only the fields
     that are used cost time."""
 
     def __init__(
@@ -172,13 +172,10 @@ class FieldView(PhysicalFields):
     @property
     def points(self) -> SeenPoints:
         """The coordinates x, y, z of the grid points, arrays that broadcast to (x, y, z); in two
-        dimensions x, y."""
+        dimensions x, y, in one x."""
         physical = self._model.transform.physical
-        grid = physical.grid
-        x, y, z = physical.coordinates()
-        xyz = x[: grid.shape[0]], y[:, : grid.shape[1]], z[:, :, : grid.shape[2]]
-        whole = spectral.seen_points(grid, spectral.Points(*xyz))
-        return PlanePoints(*(a[0] for a in whole)) if grid.planar else whole
+        inside = tuple(slice(n) for n in physical.grid.seen(physical.grid.shape))
+        return named_points(*(x[inside] for x in physical.seen_coordinates()))
 
     def modes(self, name: str) -> jax.Array:
         """Fourier coefficients of an evolved field, in the order of `layout`; padding is zero."""

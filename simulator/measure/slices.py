@@ -1,4 +1,5 @@
-"""The three mid-planes of scalar fields: slices.h5."""
+"""The three mid-planes of scalar fields, the plane of a run in two dimensions, or the line of one
+in one: slices.h5."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -60,10 +61,9 @@ class Slices(Kind):
             check_scalar(name, subject)
         names = asked or outputs.pictured_fields(subject.model)
         moving = settings is not None and settings.through == "maximum"
-        if moving and subject.transform.grid.planar:
-            raise Unsupported(
-                "there is one plane in two dimensions; leave it out", "through", of_model=False
-            )
+        if moving and subject.transform.grid.dimensions < 3:
+            words = f"all of the box is stored in {subject.transform.grid.in_words}; leave it out"
+            raise Unsupported(words, "through", of_model=False)
         planes = mid_planes(
             subject.transform,
             {n: values_of(subject.model, n) for n in names},
@@ -82,11 +82,7 @@ class Slices(Kind):
         }
         if not shown:
             return planes
-        # In two dimensions there is one plane.
-        cuts = {
-            plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()
-        }
-        return in_one_file(planes, near_planes(shown, cuts, most))
+        return in_one_file(planes, near_planes(shown, PLANES, most))
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
@@ -104,6 +100,12 @@ def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
 
 
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
+CUTS: Mapping[int, Mapping[str, tuple[str, ...]]] = {
+    1: {"x": ("x",)},
+    2: {"xy": ("x", "y")},
+    3: PLANES,
+}
+"""The cuts by the number of dimensions, and their axes."""
 
 
 def values_of(model: models.Equation, name: str) -> Callable[[models.State], jax.Array]:
@@ -119,8 +121,8 @@ def mid_planes(
 ) -> Measured:
     """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point
     N/2 of the third axis, or through the grid point of the field's maximum, whose place is then
-    `NAME/place_x` and so on; in two dimensions only `NAME/xy`. `scalars` are functions from the
-    state to values (x, y, z)."""
+    `NAME/place_x` and so on; in two dimensions only `NAME/xy`, in one `NAME/x`. `scalars` are
+    functions from the state to values (x, y, z)."""
     grid = transform.grid
     physical = transform.physical
     shape = grid.seen(grid.shape)
@@ -146,7 +148,7 @@ def mid_planes(
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
     coordinates = {a: np.arange(n) * h for a, n, h in sizes}
-    cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
+    cuts = CUTS[grid.dimensions]
     variables: dict[str, tuple[str, ...]] = {
         f"{n}/{cut}": axes for n in scalars for cut, axes in cuts.items()
     }

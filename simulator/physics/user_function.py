@@ -156,8 +156,8 @@ class UserFunction:
                 raise self.refused(
                     f"takes {signature}, and is called with {called}: {error}"
                 ) from None
-            if self.arguments.startswith(_PLANE) and "z" in {*bound} - {*self.parameters}:
-                raise self.refused(f"takes {signature}; there is no z, but {self.arguments}")
+            for axis in sorted(self._absent & bound.keys() - {*self.parameters}):
+                raise self.refused(f"takes {signature}; there is no {axis}, but {self.arguments}")
         call = partial(self.function, *arguments, **self.parameters)
         try:
             if self.files is None:
@@ -177,6 +177,11 @@ class UserFunction:
             raise
         except BaseException as error:
             raise self.refused(in_a_line(error), error) from error
+
+    @property
+    def _absent(self) -> set[str]:
+        """The axes of space that the grid of a function of place lacks."""
+        return {a for words, axes in _COORDINATES.items() if words in self.arguments for a in axes}
 
     @property
     def _generators(self) -> Generators:
@@ -247,12 +252,17 @@ POINTS = (101, 103, 107)
 """Extents of a block that no other axis has, which identify axes of points."""
 
 
-_PLANE = "the coordinates x and y of a plane"
+_COORDINATES = {
+    "the coordinate x of a line": "yz",
+    "the coordinates x and y of a plane": "z",
+    "the coordinates x, y and z": "",
+}
+"""The arguments of functions of place by the number of dimensions, and the axes that are not there."""
 
 
 def coordinates(grid: Grid) -> str:
     """The arguments of a function of place, in words."""
-    return _PLANE if grid.planar else "the coordinates x, y and z"
+    return [*_COORDINATES][grid.dimensions - 1]
 
 
 def traced_values(

@@ -122,6 +122,8 @@ class RunnableSimulation(Shown, Simulation):
         if not named or self.cluster.num_processes > 1:
             return ""
         values = np.asarray(self.fields[named[0]])
+        if values.ndim == 1:
+            return ""
         return picture(values if values.ndim == 2 else values[:, :, values.shape[2] // 2], named[0])
 
 

@@ -133,7 +133,7 @@ def make_swarm(config: RunConfig, model: Equation, inputs: Inputs) -> Swarm:
     if config.particles and sheared_frame(model) is not None:
         problem = "do not follow a background shear yet; leave them or model.shear out"
         raise config.error("particles", problem)
-    if config.particles and model.transform.grid.planar:
+    if config.particles and model.transform.grid.dimensions < 3:
         problem = "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
         raise config.error("particles", problem)
     with config.blaming("particles"):

@@ -184,6 +184,8 @@ def connect(
     numbers first, and processes that differ in configuration, installation or `record`."""
     settings = config.devices
     several = allocation.num_processes > 1
+    # One dimension is not divided, however many GPUs there are.
+    one = settings.count == "auto" and grid_of(config).dimensions == 1 and not several
     try:
         check_devices(config, settings.count, allocation.num_processes, members)
     except UserError as error:
@@ -196,7 +198,7 @@ def connect(
     return start(
         allocation,
         platform=settings.platform,
-        count=settings.count,
+        count=members if one else settings.count,
         threads=settings.threads,
         members=members,
         meet=Meeting(folder, config.run.rendezvous, config.run.transport, record),

@@ -35,33 +35,37 @@ class Grid:
     box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     dealias: Dealias = "two_thirds"
     given_shell_width: float | None = None  # Of spectra; None: the largest fundamental wavenumber.
-    planar: bool = False
-    """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the
-    plane's x and y, so that the real transform halves one axis of the plane and both axes can be
-    distributed over devices. The order is cyclic, which keeps cross products and curls
-    right-handed."""
+    dimensions: int = 3
+    """The number of axes that the user sees, the last ones of arrays, which keep three axes: the
+    first axes of a plane or a line have one point. The real transform thus halves an axis of the
+    user, and both axes of a plane can be distributed over devices. The order is cyclic, which keeps
+    cross products and curls in a plane right-handed."""
 
     @classmethod
     def of(cls, shape: Sequence[int], box: Sequence[float], *further: Any) -> Self:
-        """The grid of a box in the user's terms, with two or three axes."""
-        if len(shape) == 2:
-            return cls((1, *shape), (1.0, *box), *further, planar=True)  # type: ignore[arg-type]
-        return cls(tuple(shape), tuple(box), *further)  # type: ignore[arg-type]
+        """The grid of a box in the user's terms, with one to three axes."""
+        hidden = (1,) * (3 - len(shape))
+        return cls((*hidden, *shape), (*hidden, *box), *further, dimensions=len(shape))  # type: ignore[arg-type]
 
     @property
     def axes(self) -> str:
         """The axes that the user sees, by their names in arrays: "yz" for a plane, whose axes the
         user calls x and y."""
-        return "yz" if self.planar else AXES
+        return AXES[-self.dimensions :]
 
     @property
     def names(self) -> dict[str, str]:
         """The user's names of `axes`."""
         return dict(zip(self.axes, AXES, strict=False))
 
+    @property
+    def in_words(self) -> str:
+        """Its number of dimensions, for messages: `two dimensions`."""
+        return ("one dimension", "two dimensions", "three dimensions")[self.dimensions - 1]
+
     def seen(self, per_axis: Sequence[T]) -> tuple[T, ...]:
         """The elements of `per_axis` (for x, y, z) that belong to the axes that the user sees."""
-        return tuple(per_axis[1:] if self.planar else per_axis)
+        return tuple(per_axis[-self.dimensions :])
 
     @cached_property
     def kept(self) -> tuple[int, int, int]:

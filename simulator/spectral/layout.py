@@ -104,7 +104,7 @@ class Arrangement:
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
 
-    # ---- axes as the user sees them: without the axis of one point in arrays of a plane
+    # ---- axes as the user sees them: without the axes of one point of a plane or a line
     # -------------------
 
     @property
@@ -128,12 +128,12 @@ class Arrangement:
 
     def as_seen(self, array: jax.Array) -> jax.Array:
         """An array (..., *order) as (..., *seen_order)."""
-        return array.reshape(*array.shape[:-3], *self.seen_shape) if self.grid.planar else array
+        return array.reshape(*array.shape[:-3], *self.seen_shape)
 
     def from_seen(self, array: jax.Array) -> jax.Array:
         """An array (..., *seen_order) as (..., *order)."""
         lead = array.shape[: array.ndim - len(self.seen_order)]
-        return array.reshape(*lead, *self.shape) if self.grid.planar else array
+        return array.reshape(*lead, *self.shape)
 
     def whole(self, array: jax.Array, taker: str) -> jax.Array:
         """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which
@@ -224,6 +224,11 @@ class PhysicalLayout(Arrangement):
             for a, n, h in zip(AXES, self.shape, spacing, strict=True)
         )
         return x, y, z
+
+    def seen_coordinates(self, dtype: DTypeLike = jnp.float64) -> tuple[jax.Array, ...]:
+        """The coordinates of the axes that the user sees, which broadcast against their points."""
+        hidden = tuple(range(3 - self.grid.dimensions))
+        return tuple(x.squeeze(hidden) for x in self.grid.seen(self.coordinates(dtype)))
 
     def inside(self) -> Bool[Array, "#x #y #z"]:
         """True at grid points, False in padding."""

@@ -44,6 +44,7 @@ def gradient(layout: Layout, field: SpectralScalar) -> SpectralVector:
     # One product for all components: XLA would compute `field` anew for each one of a stack, and
     # store a stack of k.
     k, *others = _k(layout, field)
+    k = k[None]
     for i, other in enumerate(others, start=1):
         k = jnp.where(jnp.arange(len(others) + 1).reshape(-1, 1, 1, 1) == i, other, k)
     return lax.complex(-k * field.imag, k * field.real)

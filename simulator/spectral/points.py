@@ -27,9 +27,28 @@ class PlanePoints(NamedTuple):
         return 0 * self.x
 
 
-SeenPoints = Points | PlanePoints
+class LinePoints(NamedTuple):
+    """Coordinates of points of a line."""
+
+    x: jax.Array
+
+    @property
+    def y(self) -> jax.Array:
+        """0, as z of a plane."""
+        return 0 * self.x
+
+    z = y
+
+
+SeenPoints = Points | PlanePoints | LinePoints
 
 
 def seen_points(grid: Grid, points: Points) -> SeenPoints:
     """The coordinates by the user's names of the axes."""
-    return PlanePoints(*grid.seen(points)) if grid.planar else points
+    return named_points(*grid.seen(points))
+
+
+def named_points(*coordinates: jax.Array) -> SeenPoints:
+    """One to three coordinates by their names."""
+    kind = (LinePoints, PlanePoints, Points)[len(coordinates) - 1]
+    return kind(*coordinates)

@@ -17,6 +17,7 @@ from simulator.spectral.backends import candidates, choose, most, preferred
 from simulator.spectral.candidates import Candidate, Kernels, Modes, Shape
 from simulator.spectral.collectives import Kind
 from simulator.spectral.timing import Measurement, remembered
+from simulator.words import counted
 
 UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
 """Lost mass of waves, for 32^3 values on 4 devices."""
@@ -84,6 +85,11 @@ class Request:
             can = max(count // members, 1) * members
             raise UserError(
                 f"devices.count: {count} cannot be divided among members={members}; {can} can"
+            )
+        if self.modes.grid.dimensions == 1 and count > members:
+            devices = counted(count // members, "device")
+            raise UserError(
+                f"devices.count: one dimension is not divided; 1 device is needed, not {devices}"
             )
         self.candidates(count // members)
         if self.kernels == "native":

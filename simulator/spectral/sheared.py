@@ -296,8 +296,8 @@ class Turn(NamedTuple):
 
     @property
     def per_time(self) -> Number | float:
-        """Tilts that pass per time."""
-        return self.rate * self.box[0] / self.box[1]
+        """Tilts that pass per time; none in one dimension."""
+        return self.rate * self.box[0] / self.box[1] if len(self.box) > 1 else 0.0
 
     def left_behind(self, time: Time) -> Time:
         """The number of whole tilts that the frame at a time has left behind."""
@@ -314,6 +314,8 @@ class ShearedFrame:
     def __init__(self, rate: Number | float, transform: Transform):
         """Raises UserError, beginning with the key, for a box without such a flow."""
         grid = transform.grid
+        if grid.dimensions == 1:
+            raise UserError("shear: needs two or three dimensions; grid.shape has one")
         if grid.seen(grid.shape)[0] == 1:
             raise UserError(
                 "shear: the flow S x e_y varies along x, where grid.shape has one point; give it more"

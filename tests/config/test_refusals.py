@@ -19,16 +19,16 @@ BASE = "model: {kind: viscous, viscosity: 1/1600}\ninitial: {kind: vortex}\ntime
 ADDED = [
     ("grid: {bocks: 1}", "4: grid.bocks: unknown key, did you mean grid.box?"),
     (
-        "grid:\n  shape: [64]",
-        "5: grid.shape: two or three values are needed, one for each axis (in one dimension the second is 1), not [64]",
+        "grid:\n  shape: []",
+        "5: grid.shape: one to three values are needed, one for each axis, not []",
     ),
     (
         "grid:\n  shape: [64, 64]\n  box: [1, 1, 1]",
-        "6: grid.box: has 3 lengths, but shape has two axes; give one for each",
+        "6: grid.box: has 3 lengths, but shape has 2 axes; give one for each",
     ),
     (
         "grid: {box: [1, 1]}",
-        "4: grid.box: has 2 lengths, but shape has three axes; give one for each",
+        "4: grid.box: has 2 lengths, but shape has 3 axes; give one for each",
     ),
     ("grid: {shape: [64, 0, 64]}", "4: grid.shape.1: must be at least 1, not 0"),
     ("grid: {shape: [64, 64.5, 64]}", "4: grid.shape.1: a whole number is needed, not 64.5"),
@@ -234,7 +234,7 @@ def test_mistakes_in_time(refused, time: str, message: str):
 def test_mistakes_come_in_the_order_of_the_file_and_later_checks_blame_the_same_places(
     refused, load
 ):
-    lines = refused(BASE.replace("1/1600", "x") + "zzz: 1\ngrid: {shape: 1}\nprecision: half\n")
+    lines = refused(BASE.replace("1/1600", "x") + "zzz: 1\ngrid: {shape: x}\nprecision: half\n")
     assert [line.split(":")[1] for line in lines] == ["1", "4", "5", "6"]
     config = load(BASE + "devices: {count: 5}\n", "grid.shape=7,7,7")
     assert (

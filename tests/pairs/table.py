@@ -57,7 +57,7 @@ class Waves(SplitEquation):
 
 
 def fields(*points, names=()):
-    x, y = points[:2]
+    x, y = (*points, 0.0)[:2]
     scalar = 1 + 0.3 * jnp.sin(2 * jnp.pi * x / LX) * jnp.cos(2 * jnp.pi * y / LY) + 0 * sum(points)
     vector = (jnp.sin(2 * jnp.pi * y / LY) + 0 * sum(points), 0.5 * jnp.cos(2 * jnp.pi * x / LX) + 0 * sum(points))
     vector += (0 * scalar,)[: len(points) - 2]
@@ -66,7 +66,7 @@ def fields(*points, names=()):
 
 def force(*points, name="velocity"):
     *points, time = points
-    x, y = points[:2]
+    x, y = (*points, 0.0)[:2]
     scalar = 0.1 * jnp.cos(2 * jnp.pi * y / LY + time) + 0 * sum(points)
     return {name: (scalar,) + (0 * scalar,) * (len(points) - 1) if name in ("velocity", "momentum") else scalar}
 
@@ -97,7 +97,7 @@ def flux(velocity, gradient, scalar, scalar_gradient, width):
 
 def rub(values, points, time):
     name = "velocity" if "velocity" in values else next(iter(values))
-    return {name: -jnp.sin(2 * jnp.pi * points[1] / LY) ** 2 * (1 + time) * values[name]}
+    return {name: -jnp.cos(jnp.pi * points.x / LX - 2 * jnp.pi * points.y / LY) ** 2 * (1 + time) * values[name]}
 
 
 def moments(fields, time):
@@ -108,7 +108,7 @@ def moments(fields, time):
 PATH = "parts.py"
 
 FLOWS = ("navier_stokes", "boussinesq", "mhd")
-COUNTS = {(8, 8, 8): 125, (16, 10, 9): 128, (16, 12): 120}
+COUNTS = {(8, 8, 8): 125, (16, 10, 9): 128, (16, 12): 120, (24,): 24}
 """Particles of each kind that fill a lattice, by the grid."""
 
 _GAS = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "viscosity": 0.02}
@@ -291,7 +291,8 @@ def _body(config: dict[str, Any]) -> Fragment:
 def _layer(config: dict[str, Any]) -> Fragment:
     """A layer of all fields, and one more term everywhere."""
     name, value = _first(config)
-    mask = {"kind": "half_space", "axis": "y", "below": 1.5, "smoothing": 1.0}
+    axis = "x" if len(config["grid"]["shape"]) == 1 else "y"
+    mask = {"kind": "half_space", "axis": axis, "below": 1.5, "smoothing": 1.0}
     layer = {"name": "layer", "kind": "relax", "relaxation_time": 0.2, "mask": mask}
     wind = {"name": "wind", "kind": "relax", "relaxation_time": 1.0, "target": {name: value}}
     return {"terms": [{**layer, "target": {name: value}}, wind]}
@@ -315,13 +316,13 @@ def _trap(config: dict[str, Any]) -> Fragment:
 
 def _outputs(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What a kind of series needs beside its schedule."""
-    plane = len(config["grid"]["shape"]) == 2
-    through = [0.3, 0.4, 0.5][: 2 if plane else 3]
+    axes = len(config["grid"]["shape"])
+    through = [0.3, 0.4, 0.5][:axes]
     return {
-        "spectral_maps": {"axis": "y" if plane else "z"},
+        "spectral_maps": {"axis": "xyz"[axes - 1]},
         "probes": {
             "points": [through],
-            "lines": [{"name": "across", "axis": "y", "through": through}],
+            "lines": [{"name": "across", "axis": "xyy"[axes - 1], "through": through}],
         },
         "python": {"path": PATH, "function": "moments"},
         "lightcone": {"speed_of_light": 10.0},
@@ -346,6 +347,11 @@ def _output(name: str) -> Callable[[dict[str, Any]], Fragment]:
         return found
 
     return fragment
+
+
+def _volume(config: dict[str, Any]) -> Fragment:
+    """Nothing, but in one dimension, which has no volume, the output that is refused there."""
+    return _output("render")(config) if len(config["grid"]["shape"]) == 1 else {}
 
 
 _OF_PARTICLES = ("particle_statistics", "pair_correlation", "trajectories")
@@ -396,6 +402,7 @@ FACTORS: dict[str, dict[str, Level]] = {
             **_counted(config, 128),
         },
         "plane": {"grid": {"shape": [16, 12], "box": [6.0, 5.0]}},
+        "line": {"grid": {"shape": [24], "box": [6.0]}},
     },
     "scalars": {"none": {}, "dye": _dye},
     "damping": {
@@ -469,7 +476,7 @@ FACTORS: dict[str, dict[str, Level]] = {
                 {
                     "name": "mixing",
                     "kind": "viscosity",
-                    "coefficients": {(_evolved(config) or ["velocity"])[0]: "0.01*(1 + cos(y))"},
+                    "coefficients": {(_evolved(config) or ["velocity"])[0]: "0.01*(1 + cos(x))"},
                 }
             ]
         },
@@ -525,7 +532,8 @@ FACTORS: dict[str, dict[str, Level]] = {
             "ensemble",
             "variational",
         )
-    },
+    }
+    | {"render": _volume},
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
 # Some levels belong to plugins, which may be absent.
 if not hasattr(simulator, "differentiate"):
@@ -623,7 +631,7 @@ def user_file(config: dict[str, Any]) -> str:
     box = config["grid"].get("box", [6.283185307179586] * len(config["grid"]["shape"]))
     lengths = "".join(
         f"{name} = {length!r}\n"
-        for name, length in zip(("LX", "LY", "LZ"), [*box, 1.0], strict=False)
+        for name, length in zip(("LX", "LY", "LZ"), [*box, 1.0, 1.0], strict=False)
     )
     return f"{lengths}DIMENSIONS = {len(box)}\n{CODE}"
 

@@ -124,6 +124,9 @@ class Trial:
         self.case = CASES[number]
         self.place = place
         self.processes, self.devices, self.threads = LAYOUTS[layout]
+        self.counts = sorted({devices for processes, devices, _ in LAYOUTS if processes == 1})
+        if self.case.get("grid") == "line":  # which one device computes
+            self.processes, self.devices, self.counts = 1, 1, [1]
         self.kernels = ("native", "xla")[(number + layout) % 2]
         self.config = configuration(self.case)
         self.tolerance = tolerance(self.config)
@@ -266,7 +269,7 @@ class Trial:
             yield f"assimilation: on this layout by {apart:.1e} another flow than on one device"
 
     def _gradients(self) -> Iterator[str]:
-        counts = sorted({devices for processes, devices, _ in LAYOUTS if processes == 1})
+        counts = self.counts
         commands = [
             ["gradient", str(self.file), str(n), str(self.place / f"slope{n}")] for n in counts
         ]

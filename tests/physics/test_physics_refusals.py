@@ -214,7 +214,7 @@ flow | output={cospectra: {every: 1}}
 flow | output={probes: {every: 1}}
     no points to probe are given; set points or lines
 flow | output={probes: {every: 1, points: [[1, 2]]}}
-    probes.points.0: 3 coordinates are needed, not 2
+    probes.points.0: [x, y, z] is needed, not [1.0, 2.0]
 flow | output={probes: {every: 1, points: [[1, 2, 3]], fields: [speed]}}
     fields: speed is not an evolved
 flow | output={probes: {every: 1, lines: [{axis: x, through: [0, 0, 0], name: time}]}}

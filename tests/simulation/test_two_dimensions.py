@@ -36,7 +36,7 @@ class Stirred(Equation):
 
     def advection(self, values):
         u = values["velocity"]
-        return u if self.transform.grid.planar else (*u, 0 * u[0])
+        return u if self.transform.grid.dimensions == 2 else (*u, 0 * u[0])
 
     def combine(self, products, fields):
         kx, ky = self.k[:2]

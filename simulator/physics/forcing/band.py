@@ -213,7 +213,8 @@ class OrnsteinUhlenbeck(BandForcing):
                 f"solenoidal_weight: {self.field} is free of divergence: 1 is needed, not {weight:g}"
             )
         if self.components == 1 and weight != 1:
-            raise UserError(f"solenoidal_weight: {self.field} is a scalar; leave the key out")
+            kind = "is a scalar" if self.is_scalar else "has one component"
+            raise UserError(f"solenoidal_weight: {self.field} {kind}; leave the key out")
         self.check_helicity()
         self._modes = band_modes(model.transform.grid, settings.band)
         k = self._modes * np.array(model.transform.grid.fundamental)
@@ -244,7 +245,7 @@ class OrnsteinUhlenbeck(BandForcing):
         b = memory["forcing"]
         f = self._amplitude * (b if self.components == 1 else self._directed(b))
         force = embedded(self.transform.layout, self._modes, f).astype(self.transform.complex_dtype)
-        return self.accelerated(fields, force[0] if self.components == 1 else force)
+        return self.accelerated(fields, force[0] if self.is_scalar else force)
 
     def _directed(self, b: Complex[Array, "mode d"]) -> Complex[Array, "mode d"]:
         """w H b + (1 - w) (1 - P) b."""

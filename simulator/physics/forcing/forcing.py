@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.errors import UserError, did_you_mean, shown
-from simulator.physics.initial.initial import StartFiles, three_dimensional
+from simulator.physics.initial.initial import StartFiles, check_dimensions
 from simulator.physics.initial.vortices import (
     AbcSettings,
     Waves,
@@ -141,10 +141,11 @@ class FieldForcing(Forcing):
         if not lead and not self.on_scalars:
             raise UserError(f"field: {self.field} is a scalar; this force needs a vector")
         if (lead and not axes <= lead[0] <= 3) or not model.transform.layout.real:
-            few = ("two", "three")[axes - 2]
-            needed = f"a real field with {few} components, or a real scalar, is needed"
+            few = ("one component", "two components", "three components")[axes - 1]
+            needed = f"a real field with {few}, or a real scalar, is needed"
             raise UserError(f"field: {self.field}: {needed}; kind: python drives any field")
         self.components = lead[0] if lead else 1
+        self.is_scalar = not lead
 
 
 class PythonForcingSettings(ForcingSettings):
@@ -225,12 +226,11 @@ class _Steady(FieldForcing):
 
     on_scalars = False
     axes = "xyz"  # The axes along which the force varies.
-    in_planes: ClassVar[bool] = True  # Whether there is such a force in a plane.
+    least: ClassVar[int] = 2  # The smallest number of dimensions in which there is such a force.
 
     def __init__(self, settings: Any, model: Equation, files: StartFiles):
         kind = settings.kind
-        if not self.in_planes:
-            three_dimensional(model.transform, kind)
+        check_dimensions(model.transform, kind, self.least)
         super().__init__(settings, model, files)
         grid = model.transform.grid
         n = getattr(settings, "wavenumber", 1)
@@ -295,7 +295,7 @@ class AbcForcing(_Steady):
     """f = F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
 
     Settings = AbcForcingSettings
-    in_planes = False
+    least = 3
 
     def _force(self, w: Waves) -> SpectralVector:
         return arnold_beltrami_childress(w, self.settings)

@@ -123,14 +123,11 @@ def completed(model: Equation, start: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
-    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a
-    two-dimensional box (broadcastable, sharded arrays). Raises UserError if the grid keeps no mode
-    of a field."""
-    grid = transform.grid
+    """Coefficients of fields given as a function of the coordinates of the grid's axes
+    (broadcastable, sharded arrays). Raises UserError if the grid keeps no mode of a field."""
 
     def at_points() -> Mapping[str, Any]:
-        points = transform.physical.coordinates(transform.dtype)
-        return values(*([x[0] for x in grid.seen(points)] if grid.planar else points))
+        return values(*transform.physical.seen_coordinates(transform.dtype))
 
     return _transformed(transform, at_points)
 
@@ -178,10 +175,13 @@ def coefficients(transform: Transform, values: Mapping[str, jax.Array]) -> Field
     return {n: transform.layout.constrain(transform.forward(v)) for n, v in placed.items()}
 
 
-def three_dimensional(transform: Transform, kind: str) -> None:
-    """Refuses a plane."""
-    if transform.grid.planar:
-        raise UserError(f"kind: {kind} is made for three dimensions; grid.shape has two")
+def check_dimensions(transform: Transform, kind: str, least: int = 3) -> None:
+    """Refuses a grid with fewer than `least` dimensions."""
+    dimensions = transform.grid.dimensions
+    if dimensions < least:
+        has = ("one", "two")[dimensions - 1]
+        needed = "three" if least == 3 else "two or three"
+        raise UserError(f"kind: {kind} is made for {needed} dimensions; grid.shape has {has}")
 
 
 def only(name: str, model: Equation, kind: str) -> None:

@@ -211,8 +211,8 @@ def helical(v: jax.Array, scaled_curl: jax.Array, helicity: float) -> jax.Array:
 
 def check_helicity(transform: Transform, helicity: float, key: str) -> None:
     """Refuses helicity in a plane, where there is none."""
-    if transform.grid.planar and not absent(helicity):
-        raise UserError(f"{key}: is zero in two dimensions; leave it out")
+    if transform.grid.dimensions < 3 and not absent(helicity):
+        raise UserError(f"{key}: is zero in {transform.grid.in_words}; leave it out")
 
 
 def noise(
@@ -317,9 +317,9 @@ class Random(Initial):
         wanted = model.initial_shapes
         if s.fields:
             return add_random_fields(model, s.fields, files, {}, s.seed)
-        dimensions = len(transform.grid.axes)
-        if wanted.get("velocity") != (dimensions,):
-            number = ("two", "three")[dimensions - 2]
+        dimensions = transform.grid.dimensions
+        if dimensions == 1 or wanted.get("velocity") != (dimensions,):
+            number = ("two or three", "two", "three")[dimensions - 1]
             example = (
                 f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
             )

@@ -15,6 +15,7 @@ from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
 from simulator.spectral.sheared import ShearedTransform, Turn
+from simulator.words import counted
 
 
 class SnapshotStartSettings(Settings):
@@ -64,9 +65,8 @@ class SnapshotStart(Initial):
         stored = files.snapshot(path)
         theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
         if len(theirs) != len(ours):
-            raise UserError(
-                f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape"
-            )
+            has = counted(len(theirs), "dimension")
+            raise UserError(f"{path}: has {has}, the run {len(ours)}; set grid.shape")
         if not np.allclose(theirs, ours, rtol=1e-12):
             raise UserError(
                 f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box"

@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Int
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, only, three_dimensional
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, check_dimensions, only
 from simulator.physics.initial.random import WithRandomFields, add_random_fields
 from simulator.physics.models import Equation
 from simulator.settings import Real, Settings
@@ -25,7 +25,7 @@ class Waves:
     def __init__(self, layout: Layout, dtype: DTypeLike):
         self._layout = layout
         self._dtype = jnp.result_type(dtype, jnp.complex64)
-        self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
+        self._axes = dict(zip(AXES, "yzx" if layout.grid.dimensions == 2 else AXES, strict=True))
         """The axes of arrays by the user's names; in a plane z is the axis of one point."""
 
     def _integers(self, axis: str, n: int = 0) -> Int[Array, "#ka #kb #kc"]:
@@ -65,7 +65,7 @@ def taylor_green(w: Waves, transform: Transform, amplitude: float) -> SpectralVe
     """A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z
     in two dimensions."""
     lx, ly, *_ = transform.grid.seen(transform.grid.box)
-    third = w.one("z") if transform.grid.planar else w.cos("z")
+    third = w.one("z") if transform.grid.dimensions == 2 else w.cos("z")
     along_x = amplitude * w.sin("x") * w.cos("y") * third
     along_y = -amplitude * ly / lx * w.cos("x") * w.sin("y") * third
     return w.vector(along_x, along_y, jnp.zeros_like(along_x))
@@ -116,6 +116,7 @@ class TaylorGreenStart(Initial):
 
     def build(self, model: Equation, files: StartFiles) -> Fields:
         only("velocity", model, "taylor_green")
+        check_dimensions(model.transform, "taylor_green", 2)
         a = self.settings.amplitude
         flow = of_modes(
             model.transform, lambda w: {"velocity": taylor_green(w, model.transform, a)}
@@ -139,7 +140,7 @@ class AbcStart(Initial):
 
     def build(self, model: Equation, files: StartFiles) -> Fields:
         only("velocity", model, "abc")
-        three_dimensional(model.transform, "abc")
+        check_dimensions(model.transform, "abc")
         flow = of_modes(
             model.transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)}
         )
@@ -169,6 +170,7 @@ class OrszagTang(Initial):
     def build(self, model: Equation, files: StartFiles) -> Fields:
         only("velocity", model, "orszag_tang")
         only("magnetic", model, "orszag_tang")
+        check_dimensions(model.transform, "orszag_tang", 2)
         axes = len(model.transform.grid.axes)
         dimensions = self.settings.dimensions or axes
         if dimensions > axes:

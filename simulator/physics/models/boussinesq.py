@@ -88,7 +88,7 @@ class Boussinesq(NavierStokes):
         gravity = settings.gravity
         direction = down if gravity is None else along_axes(grid, "gravity", gravity)
         if self.sheared is not None and direction[1]:
-            raise UserError(f"gravity: {TURNED}, as in [-1, 0{', 0' * (not grid.planar)}]")
+            raise UserError(f"gravity: {TURNED}, as in [-1, 0{', 0' * (grid.dimensions - 2)}]")
         self.up = tuple(-g / hypot(*direction) for g in direction)
         self.stable = self.stratification > 0
         background = tuple(self.stratification * e for e in self.up)

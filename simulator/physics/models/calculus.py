@@ -47,7 +47,7 @@ class SpectralCalculus:
 
     def divergence(self, field: arrays.SpectralVector) -> arrays.SpectralScalar:
         """i k . v; in a plane a third component of v is ignored, and a missing one is zero."""
-        _check_vector("divergence", field)
+        _check_vector("divergence", field, min(2, len(self.k)))
         parts = zip(self.k, jnp.unstack(field), strict=False)
         return 1j * reduce(add, (k * part for k, part in parts))
 
@@ -55,14 +55,16 @@ class SpectralCalculus:
         """i k x v. In two dimensions the scalar d_x v_y - d_y v_x of a vector with two components,
         the vector (d_y f, -d_x f) of a scalar, or the curl, with three components, of a vector with
         three components."""
-        if field.ndim > 3 or len(self.k) > 2:  # A scalar has a curl in a plane.
-            _check_vector("curl", field, len(self.k))
+        if field.ndim > 3 or len(self.k) != 2:  # A scalar has a curl in a plane.
+            _check_vector("curl", field, max(2, len(self.k)))
         if field.ndim > 3 and field.shape[0] > len(self.k):
             return 1j * operators.cross((*self.k, jnp.zeros((1, 1, 1))), field)
         return operators.curl(self.transform.layout, field)
 
     def rotated_gradient(self, field: arrays.SpectralScalar) -> Complex[Array, "2 ka kb kc"]:
         """The velocity (-d_y f, d_x f) in a plane of the stream function f."""
+        if len(self.k) < 2:
+            raise ValueError("rotated_gradient needs two axes, and the grid has one")
         kx, ky = self.k[:2]
         return jnp.stack([-1j * ky * field, 1j * kx * field])
 
@@ -86,7 +88,7 @@ class SpectralCalculus:
 def _check_vector(operator: str, field: Complex[Array, "..."], fewest: int = 2) -> None:
     """Raises ValueError unless the first axis of the field is that of components."""
     if field.ndim < 4 or not fewest <= len(field) <= 3:
-        needed = "three" if fewest == 3 else "two or three"
+        needed = ("one to three", "two or three", "three")[fewest - 1]
         raise ValueError(
             f"{operator} needs a vector of {needed} components, not an array of shape {field.shape}"
         )

@@ -116,8 +116,9 @@ class Equation(SpectralCalculus):
     Settings: ClassVar[type[BlockSettings]] = Parameters
     numerics: ClassVar[Numerics] = Numerics()
     """The grids and the integrators on which the equation can be solved."""
-    dimensions: ClassVar[Literal[2, 3] | None] = None
-    """The dimensions of the grids on which the equation can be solved; None: two and three."""
+    dimensions: ClassVar[int | Sequence[int] | None] = None
+    """The dimensions of the grids on which the equation can be solved; None: all, and without one
+    dimension if a field is solenoidal."""
     evolved: Sequence[Field | str] = ()
     """The fields: names of real scalars, or `Field`s."""
     has: Sequence[Observable[Any]] = (FieldMoments(),)
@@ -157,7 +158,7 @@ class Equation(SpectralCalculus):
         _check_dimensions(self)
         for name in type(settings).model_fields.keys() - {"kind"}:
             setattr(self, name, getattr(settings, name))
-        axes = len(transform.grid.axes)
+        axes = transform.grid.dimensions
         self.fields = {field.name: field.spec(axes) for field in declared(self)}
 
     @classmethod
@@ -224,8 +225,8 @@ class Equation(SpectralCalculus):
     def products(self, values: arrays.PointValues) -> arrays.PointValues:
         """The nonlinear terms at a point: any pointwise function of the values of `inputs`, by
         name. `products(self, values, points, time)` also gets the coordinates `points.x`,
-        `points.y` and `points.z` (0 in a plane), which broadcast against the values, and the time;
-        either may be left out."""
+        `points.y` and `points.z` (0 where the grid has no such axis), which broadcast against the
+        values, and the time; either may be left out."""
         return {}
 
     def forcing(self, fields: Fields, time: arrays.Number) -> Fields:
@@ -266,15 +267,23 @@ _Equation = TypeVar("_Equation", bound=Equation)
 
 def _check_dimensions(equation: Equation) -> None:
     grid = equation.transform.grid
-    shape = ", ".join(map(str, grid.seen(grid.shape)))
-    if equation.dimensions in (None, len(grid.axes)):
+    solenoidal = any(field.solenoidal for field in declared(equation))
+    possible = equation.dimensions or ((2, 3) if solenoidal else (1, 2, 3))
+    possible = (possible,) if isinstance(possible, int) else possible
+    if grid.dimensions in possible:
         return
-    if grid.planar:
-        number, cure = "three", f"[{shape}, 1] makes fields that do not depend on z"
+    shape = list(map(str, grid.seen(grid.shape)))
+    nearest = min(possible, key=lambda count: abs(count - grid.dimensions))
+    if nearest > grid.dimensions:
+        further = VECTOR[grid.dimensions : nearest]
+        shape += ["1"] * len(further)
+        cure = f"[{', '.join(shape)}] makes fields that do not depend on {' and '.join(further)}"
     else:
-        number, cure = "two", f"[{shape.rpartition(', ')[0]}] is a plane"
+        cure = f"[{', '.join(shape[:nearest])}] is a {('line', 'plane')[nearest - 1]}"
     name = getattr(equation.settings, "kind", type(equation).__name__)
-    raise UserError(f"grid.shape: {name} is solved in {number} dimensions; {cure}")
+    number = " or ".join(("one", "two", "three")[count - 1] for count in possible)
+    noun = "dimension" if number == "one" else "dimensions"
+    raise UserError(f"grid.shape: {name} is solved in {number} {noun}; {cure}")
 
 
 def declared(equation: Equation | type[Equation]) -> tuple[Field, ...]:

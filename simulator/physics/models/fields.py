@@ -43,9 +43,9 @@ def directed(direction: Sequence[float], scalar: SpectralScalar) -> SpectralVect
 def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ...]:
     """A vector of the configuration with one number for each axis of the grid. A vector of zeros
     fits any grid. Raises UserError, beginning with `key`."""
-    count = len(grid.axes)
+    count = grid.dimensions
     if len(vector) != count and not absent(*vector):
-        needed = ("two numbers are", "three numbers are")[count - 2]
+        needed = ("one number is", "two numbers are", "three numbers are")[count - 1]
         raise UserError(
             f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]"
         )
@@ -81,9 +81,9 @@ class FieldSpec:
 
     def on(self, grid: Grid) -> Self:
         """The same field on a grid: a vector with one component for each axis."""
-        if not (grid.planar and self.components):
+        if grid.dimensions == 3 or not self.components:
             return self
-        return replace(self, components=() if self.axial else self.components[:2])
+        return replace(self, components=() if self.axial else self.components[: grid.dimensions])
 
     def of_component(self, name: str) -> Self:
         """The same field as part of a composite, whose fields begin with the component's name."""

@@ -124,7 +124,7 @@ class Mhd(NavierStokes):
         super().__init__(settings, transform, [magnetic])
         self.mean_field = (0.0,) * len(transform.grid.axes)
         self.hall = not absent(self.ion_length)
-        if self.hall and transform.grid.planar:
+        if self.hall and transform.grid.dimensions == 2:
             shape = ", ".join(map(str, transform.grid.seen(transform.grid.shape)))
             cure = f"grid.shape: [1, {shape}] has them in a plane"
             raise UserError(f"ion_length: the Hall effect needs three components; {cure}")

@@ -81,7 +81,7 @@ class NavierStokes(Equation):
             self.sheared = ShearedFrame(settings.shear, transform)
             transform = self.sheared.transform
         super().__init__(settings, transform)
-        if transform.grid.planar:
+        if transform.grid.dimensions == 2:
             check_plane(settings.rotation, settings.subgrid and settings.subgrid.kind)
         self.rotates = not absent(*self.rotation)
         self.transported = self.scalars = scalars_on(transform.grid, settings.scalars)

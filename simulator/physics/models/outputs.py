@@ -65,8 +65,10 @@ def scalar_fields(model: Equation) -> dict[str, tuple[str, int | None]]:
 
 
 def pictured_fields(model: Equation) -> tuple[str, ...]:
-    """The scalars whose mid-planes are stored by default."""
-    scalars = [name for name, (_, part) in scalar_fields(model).items() if part is None]
+    """The scalars whose mid-planes are stored by default, and vectors' only components."""
+    specs = field_specs(model)
+    places = scalar_fields(model).items()
+    scalars = [n for n, (of, part) in places if part is None or len(specs[of].components) == 1]
     named = [name for part in model.has for name in part.pictured]
     return tuple(n for n in named if n in scalars) if named else tuple(scalars)
 

@@ -107,8 +107,8 @@ def _check_declaration(kind: object, path: Path, name: str) -> None:
         )
     if not isinstance(kind.evolved, tuple | list):  # a text would be a field for each letter
         raise UserError(f'{where}: evolved is a tuple of names or Fields, e.g. evolved = ("u",)')
-    if kind.dimensions not in (None, 2, 3):
-        raise UserError(f"{where}: dimensions is 2 or 3, or left out for both")
+    if kind.dimensions not in (None, 1, 2, 3):
+        raise UserError(f"{where}: dimensions is 1, 2 or 3, or left out for all")
     fields = declared(kind)
     if not fields:
         raise UserError(f'{where}: names no field; give it e.g. evolved = ("u",)')

@@ -274,15 +274,15 @@ class Assimilating:
 
 
 def plane(simulation: Simulation, state: State, observed: Observed, number: int) -> dict[str, Any]:
-    """The first observed variable on the plane of the grid through the first point, and the points
-    of the plane, with their observations at the time `number`."""
+    """The first observed variable on the plane of the grid through the first point, or in one
+    dimension on the line, and the points there, with their observations at the time `number`."""
     assert observed.positions is not None
     grid = simulation.grid
     column, (field, component) = next(iter(observed.variables.items()))
     points = observed.positions[: len(observed.positions) // len(observed.variables)]
     places = [np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)]
     here = np.arange(len(points))
-    if not grid.planar:
+    if grid.dimensions == 3:
         places[2] = points[:1, 2]
         here = np.flatnonzero(abs(points[:, 2] - points[0, 2]) < 1e-6 * grid.box[2])
     layout = simulation.model.transforms[field].layout

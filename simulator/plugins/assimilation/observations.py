@@ -217,7 +217,7 @@ def _at_points(arrays: Arrays, simulation: Simulation) -> _Table:
     known = {
         column: (n, i) for n, columns in columns_of.items() for i, column in enumerate(columns)
     }
-    vectors = {n: columns for n, columns in columns_of.items() if len(columns) > 1}
+    vectors = {n: columns for n, columns in columns_of.items() if model.fields[n].components}
     columns = _columns(arrays, known | vectors, "fields")
     rules = {
         axis: Rule(0, length, where=f"outside of the box, which extends from 0 to {length:g}")

@@ -27,7 +27,11 @@ def report_assimilation(folder: Path) -> Path:
     captioned = [(draw(lambda: _history(rows, result), plots / "misfit.png"), text)]
     if "image" in result:
         text = "The recovered flow on a plane, with observations of the same time as dots of the same colours"
-        captioned.append((draw(lambda: _fields(result), plots / "fields.png"), text))
+        build = _fields
+        if result["image"].ndim == 1:
+            text = "The recovered field, with observations of the same time as dots"
+            build = _line
+        captioned.append((draw(lambda: build(result), plots / "fields.png"), text))
     for name in [key.removeprefix("prior_") for key in result if key.startswith("prior_")]:
         text = f"{name}: spectra of the recovered flow, of the prior, and of the error that is expected"
         captioned.append(
@@ -103,6 +107,17 @@ def _history(rows: list[dict[str, str]], result: dict[str, Any]) -> Figure:
     right.axhline(1, color="0.6", linewidth=0.8, linestyle="--")
     right.set(xlabel="time $t$", ylabel="misfit (rms)", ylim=(0, None))
     drawn.tight_layout()
+    return drawn
+
+
+def _line(result: dict[str, Any]) -> Figure:
+    values = result["image"]
+    (length,) = result["box"]
+    x = np.arange(len(values) + 1) * length / len(values)
+    curve = DrawnCurve(x, np.append(values, values[:1]))
+    drawn, axes, _ = plotted([curve], "$x$", str(result["variable"]), title=" ")
+    there = result["seen"]
+    axes.plot(result["points"][there, 0], result["values"][there], "o", color="k", markersize=3)
     return drawn
 
 

@@ -46,6 +46,7 @@ from simulator.plugins.bodies.shapes import (
     ShapeSettings,
     SphereSettings,
     UnionSettings,
+    check_axis,
     extents_of,
     from_nearest,
 )
@@ -176,8 +177,9 @@ class Relax(Term):
             raise UserError(f"{key}: needs a target for velocity; leave the key out")
         if settings.coefficients is not None:
             axis = settings.coefficients.direction
-            if self.grid.planar and axis == "z":
-                raise UserError("coefficients.direction: the plane has the axes x and y")
+            if self.grid.dimensions == 1:
+                raise UserError("coefficients: need a body in two or three dimensions")
+            check_axis(self.grid, "coefficients.direction", axis)
         self._trace()
 
     def _is_modal(self, name: str) -> bool:
@@ -396,7 +398,7 @@ class Relax(Term):
         columns = {f"force_{name}_{axis}": f for axis, f in zip(AXES, force, strict=False)}
         if len(force) == 2:
             return {**columns, f"torque_{name}": r[0] * force[1] - r[1] * force[0]}
-        for i, axis in enumerate(AXES):
+        for i, axis in enumerate(AXES if len(force) == 3 else ()):
             a, b = (i + 1) % 3, (i + 2) % 3
             columns[f"torque_{name}_{axis}"] = r[a] * force[b] - r[b] * force[a]
         return columns
@@ -421,7 +423,7 @@ class Relax(Term):
         return {**integrals, **ratios}
 
     def _area(self, length: Number | float) -> Number | float:
-        if self.grid.planar:
+        if self.grid.dimensions < 3:
             return length
         match self.settings.mask:
             case CylinderSettings(axis=axis):

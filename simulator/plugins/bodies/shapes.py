@@ -117,10 +117,12 @@ class BodySettings(ShapeSettings):
     """The axis about which the body turns; of a cylinder its own. In a plane z, its normal."""
 
     def check(self, grid: Grid) -> None:
-        if len(self.center) != len(grid.axes):
-            count = ("two", "three")[len(grid.axes) - 2]
+        if grid.dimensions == 1:
+            raise UserError("kind: is a body in two or three dimensions; half_space is a wall")
+        if len(self.center) != grid.dimensions:
+            count = ("two", "three")[grid.dimensions - 2]
             raise UserError(f"center: {count} numbers are needed, one for each axis of the grid")
-        if grid.planar and self.axis != "z":
+        if grid.dimensions == 2 and self.axis != "z":
             raise UserError(f"axis: is the normal of the plane, z, not {self.axis}")
         try:
             for formula in (*self.center, self.angle):
@@ -137,7 +139,7 @@ class BodySettings(ShapeSettings):
 
     def plane(self, grid: Grid) -> tuple[int, int]:
         """The two axes, by number, in which the body turns."""
-        if grid.planar:
+        if grid.dimensions == 2:
             return 0, 1
         first = AXES.index(self.axis)
         return (first + 1) % 3, (first + 2) % 3
@@ -155,6 +157,14 @@ class BodySettings(ShapeSettings):
         v[a] = v[a] - turn.astype(r[b].dtype) * r[b]
         v[b] = v[b] + turn.astype(r[a].dtype) * r[a]
         return v
+
+
+def check_axis(grid: Grid, key: str, axis: str) -> None:
+    """Raises UserError, beginning with `key`, for an axis that the grid does not have."""
+    axes = [*grid.names.values()]
+    if axis not in axes:
+        has = "axis" if len(axes) == 1 else "axes"
+        raise UserError(f"{key}: the grid has the {has} {' and '.join(axes)}")
 
 
 def from_nearest(grid: Grid, points: Coordinates, middle: Sequence[Number]) -> list[jax.Array]:
@@ -270,8 +280,7 @@ class HalfSpaceSettings(ShapeSettings):
         return self
 
     def check(self, grid: Grid) -> None:
-        if grid.planar and self.axis == "z":
-            raise UserError("axis: the plane has the axes x and y")
+        check_axis(grid, "axis", self.axis)
         length = self._length(grid)
         try:
             check_moment(self._surface)

@@ -52,7 +52,7 @@ def find_halos(
         for n, p in matter.items()
         if isinstance(p, ParticleComponent | SchrodingerPoisson) and p.gravity
     }
-    if not matter or simulation.transform.grid.planar:
+    if not matter or simulation.transform.grid.dimensions < 3:
         raise UserError(f"{path}: halos need particles or waves with gravity in three dimensions")
     if not simulation.cluster.is_first:
         return

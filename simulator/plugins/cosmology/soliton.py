@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles, three_dimensional
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, check_dimensions
 from simulator.physics.models import Equation
 from simulator.physics.models.damping import absent
 from simulator.plugins.gravity.schrodinger_poisson import SchrodingerPoisson
@@ -167,7 +167,7 @@ def wave_model(model: Equation, kind: str) -> SchrodingerPoisson:
         raise UserError(
             f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson"
         )
-    three_dimensional(model.transform, kind)
+    check_dimensions(model.transform, kind)
     if absent(model.gravity):
         raise UserError(
             f"kind: {kind} is held by gravity; model.gravitational_constant must not be 0"

@@ -21,6 +21,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -136,18 +137,23 @@ def measure(sweep: Sweep, most: int, say: Say = print) -> list[Trial]:
 def _candidates(config: RunConfig) -> Iterator[RunConfig]:
     """The configuration itself, then on every coarser grid with every integrator of its kind. A
     CFL number sets the pace of each."""
-    pace = {"cfl": 1.0, "dt": None, "steps": None, "spacing": None}
-    yield config.changed(time=pace)
+    dealias = config.grid.dealias
+
+    def pace(name: str) -> dict[str, Any]:
+        cfl = INTEGRATORS[name].max_cfl[dealias]
+        return {"integrator": name, "cfl": cfl, "dt": None, "steps": None, "spacing": None}
+
+    yield config.changed(time=pace(config.time.integrator))
     split = INTEGRATORS[config.time.integrator].split
     names = [
         name
         for name, kind in INTEGRATORS.items()
-        if kind.split == split and not kind.growing and config.grid.dealias in kind.max_cfl
+        if kind.split == split and not kind.growing and dealias in kind.max_cfl
     ]
     shape = [n // 2 for n in config.grid.shape if n % 2 == 0]
     while len(shape) == len(config.grid.shape) and min(shape) >= FEWEST_POINTS:
         for name in names:
-            yield config.changed(grid={"shape": tuple(shape)}, time={**pace, "integrator": name})
+            yield config.changed(grid={"shape": tuple(shape)}, time=pace(name))
         shape = [n // 2 for n in shape if n % 2 == 0]
 
 

@@ -47,7 +47,8 @@ def resolution_of(run: SweepRun) -> dict[str, float]:
     }
     numbers = {}
     for name, reduced in _REDUCED.items():
-        values = np.concatenate([columns.get(source, np.empty(0)) for source in sources[name]])
+        none = np.empty(0)
+        values = np.concatenate([none, *(columns.get(source, none) for source in sources[name])])
         values = values[np.isfinite(values)]
         numbers[name] = float(reduced(values)) if len(values) else math.nan
     errors = [error for s in open_run(run.folder).snapshots if (error := s.error) is not None]

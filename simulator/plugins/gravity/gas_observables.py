@@ -198,7 +198,7 @@ class GasBudget(Budget["SelfGravitatingGas"]):
 
 def has_virial(model: SelfGravitatingGas) -> bool:
     """Whether the virial theorem is evaluated; rods have another one."""
-    return bool(model.gravitational_constant) and not model.transform.grid.planar
+    return bool(model.gravitational_constant) and model.transform.grid.dimensions == 3
 
 
 def faces(grid: Grid, place: Sequence[Number]) -> list[Number]:

@@ -139,6 +139,7 @@ class SchrodingerPoisson(SelfGravity, SplitEquation):
     settings: SchrodingerPoissonSettings
     evolved = (Field("psi", complex=True, units="(mass/length^3)^(1/2)"),)
     numerics = Numerics(dealias=("none",), decays=True, split=True)
+    dimensions = (2, 3)
     has = (WaveColumns(), WaveSpectra(), WaveFields(), ExpandingMatter())
 
     self_interaction: float

@@ -95,6 +95,7 @@ class SelfGravitatingGas(SelfGravity, Equation):
         Field("momentum", vector=True, units="mass/(length^2 time)"),
     )
     numerics = Numerics(decays=True, guarded=True)
+    dimensions = (2, 3)
     extension = GasExtension({"momentum": "weight", "density": "source"}, pushed="gravity")
     variables = GasVariables()
     step_limit = GasLimit()

@@ -203,7 +203,7 @@ def external_potential(
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
         extents = zip(values.shape[::-1], shape[::-1], strict=False)
         if values.ndim > 3 or any(n not in (1, m) for n, m in extents):
-            seen = values.shape[1:] if grid.planar else values.shape
+            seen = grid.seen(values.shape)
             raise function.refused(f"has shape {seen}; {grid.seen(shape)} is needed")
         return values
 

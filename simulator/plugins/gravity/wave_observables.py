@@ -49,7 +49,7 @@ class WaveColumns(Observable["SchrodingerPoisson"]):
         layout = model.transform.layout
         psi = fields["psi"]
         # Rods along z have another virial theorem.
-        virial = bool(model.gravity or model.trap) and not model.transform.grid.planar
+        virial = bool(model.gravity or model.trap) and model.transform.grid.dimensions == 3
         values = squared(model.transform.inverse(psi))
         rho = model.real.forward(values)
         v = model.turn(values, row.time)

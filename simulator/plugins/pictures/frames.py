@@ -15,7 +15,7 @@ from simulator.archive.snapshot_reader import Snapshot, StoredField
 from simulator.errors import UserError, did_you_mean
 from simulator.measure.kind import SHOWN_FIRST
 from simulator.plugins.pictures.choice import MEASURES
-from simulator.plugins.pictures.slices import near, solids_at, where
+from simulator.plugins.pictures.slices import LINE, near, solids_at, where
 from simulator.plugins.pictures.style import Labels, evenly, is_density
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
@@ -35,10 +35,12 @@ class View:
     def kind(self) -> str:
         return "projection" if self.projected else "slice"
 
-    @property
-    def variable(self) -> str:
-        """The name of the plane in a series."""
-        return f"{self.field}/{PLANE[self.axis]}"
+    def cut_of(self, run: Run) -> str:
+        """The name of the plane in a series: `xy`. In one dimension there is a line instead, which
+        no axis cuts."""
+        axes = len((run.config.get("grid") or {}).get("shape", ()))
+        line = axes == 1 and self.axis == "z" and not self.projected
+        return LINE if line else PLANE[self.axis]
 
 
 Bounds = tuple[slice, ...]
@@ -48,7 +50,7 @@ Read = Callable[[Bounds], np.ndarray]
 
 @dataclass(frozen=True)
 class Frames:
-    """Planes of one variable of a series, one for each of its `rows`."""
+    """Planes, or lines, of one variable of a series, one for each of its `rows`."""
 
     series: SeriesReader
     variable: str
@@ -73,10 +75,9 @@ class Frames:
         return self.series.one(self.variable, self.rows[i])
 
     @property
-    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
-        """The coordinates of the points along the plane's two axes."""
-        a, b = self.series.variables[self.variable][:2]
-        return self.series.coordinates[a], self.series.coordinates[b]
+    def coordinates(self) -> tuple[np.ndarray, ...]:
+        """The coordinates of the points along the plane's two axes, or along the line."""
+        return tuple(self.series.coordinates[a] for a in self.series.variables[self.variable][:2])
 
     def solids(self, i: int) -> list[np.ndarray]:
         """The part of each point on the plane of frame i that is solid, by kind of solids."""
@@ -98,7 +99,7 @@ def _fields(run: Run, view: View) -> list[str]:
     """The fields of which a run has planes that are seen as the one of `view`."""
     series = _stored(run, view)
     variables = series.variables if series is not None else ()
-    drawn = [n.partition("/")[0] for n in variables if n.endswith(f"/{PLANE[view.axis]}")]
+    drawn = [n.partition("/")[0] for n in variables if n.endswith(f"/{view.cut_of(run)}")]
     known = dict.fromkeys([*drawn, *fields_in_snapshots(run)])
     return [name for name in known if not (view.projected and name == "phase")]
 
@@ -118,6 +119,7 @@ def frames(run: Run, view: View) -> Frames:
     Raises UserError if no source has the field, with the available names, or if there are fewer
     than two frames."""
     field = view.field
+    variable = f"{field}/{view.cut_of(run)}"
     if view.projected and field == "phase":
         raise UserError(
             "--projection: a mean of phases has no meaning; leave the option out, or take another field"
@@ -126,14 +128,14 @@ def frames(run: Run, view: View) -> Frames:
     labels = Labels.of(run.config)
     place = partial(where, field=field, axis=view.axis, labels=labels, projected=view.projected)
     series = _stored(run, view)
-    if series is not None and view.variable in series:
+    if series is not None and variable in series:
         # A field that was requested later has no values in earlier rows.
-        rows = [i for i in range(len(series)) if np.isfinite(series.one(view.variable, i)).any()]
-        sources.append(Frames(series, view.variable, rows, place(series)))
+        rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
+        sources.append(Frames(series, variable, rows, place(series)))
     if field in fields_in_snapshots(run):
         planes = SnapshotPlanes(run, field, projected=view.projected)
-        if view.variable in planes:
-            sources.append(Frames(planes, view.variable, range(len(planes)), place(planes)))
+        if variable in planes:
+            sources.append(Frames(planes, variable, range(len(planes)), place(planes)))
     if not sources:
         known = _fields(run, view)
         asked = f"give --field NAME or --render; {view.kind}s"
@@ -173,7 +175,7 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
     readers: dict[str, Read] = {}
     for name, stored in snapshot.items():
         lead = stored.entry.components
-        if len(stored.axes) not in (2, 3) or stored.axes[0].labels is not None or len(lead) > 1:
+        if not in_space(stored) or len(lead) > 1:
             continue
         if lead:
             for number, component in enumerate(lead[0]):
@@ -190,6 +192,11 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
     return readers
 
 
+def in_space(stored: StoredField) -> bool:
+    """Whether a field holds values at grid points, not coefficients or records of particles."""
+    return bool(stored.axes) and all(axis.spacing is not None for axis in stored.axes)
+
+
 def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
     return np.sqrt(
         sum(stored.read((i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
@@ -202,28 +209,29 @@ def samples(source: Frames, most: int = 24, points: int = 256) -> list[np.ndarra
     result = []
     for i in evenly(len(source), most):
         plane = source.read(i)
-        steps = [max(1, math.ceil(n / points)) for n in plane.shape]
+        steps = tuple(slice(None, None, max(1, math.ceil(n / points))) for n in plane.shape)
         finite = plane[np.isfinite(plane)]
         ends = np.array([finite.min(), finite.max()]) if finite.size else np.empty(0)
-        result.append(np.concatenate([plane[:: steps[0], :: steps[1]].ravel(), ends]))
+        result.append(np.concatenate([plane[steps].ravel(), ends]))
     return result
 
 
 class SnapshotPlanes(SeriesReader):
-    """The mid-planes, or the projections, of a field in each snapshot of a run, as a series that is
-    read when it is drawn."""
+    """The mid-planes (in one dimension the line) or the projections of a field in each snapshot of a
+    run, as a series that is read when it is drawn."""
 
     def __init__(self, run: Run, field: str, *, projected: bool = False) -> None:
         self._field = field
         self._projected = projected
         self._snapshots = [s for s in run.snapshots[:] if field in readable(s)]
         values = self._snapshots[-1].values()
-        axes = next(f.axes for f in values if len(f.axes) in (2, 3) and f.axes[0].labels is None)
+        axes = next(f.axes for f in values if in_space(f))
         self.path = run.path / "snapshots"
         self.attributes = {}
         self.beside = {}
         self.coordinates = {axis.name: axis.coordinates for axis in axes}
-        planes = [plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys()]
+        names = PLANE.values() if len(axes) > 1 else [LINE]
+        planes = [plane for plane in names if set(plane) <= self.coordinates.keys()]
         planes = [] if projected and "z" not in self.coordinates else planes
         self.variables = {f"{field}/{plane}": tuple(plane) for plane in planes}
         self.step = np.array([s.step for s in self._snapshots])

@@ -308,10 +308,15 @@ def images(
     return result
 
 
-def colour_bar(result: Figure, mesh: ScalarMappable, words: str, extend: str = "neither") -> None:
-    result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(
-        words, labelpad=4
-    )
+def colour_bar(
+    result: Figure,
+    mesh: ScalarMappable,
+    words: str,
+    extend: str = "neither",
+    place: tuple[float, float, float, float] = (0.85, 0.2, 0.022, 0.6),
+) -> None:
+    bar = result.colorbar(mesh, cax=result.add_axes(place), extend=extend)
+    bar.set_label(words, labelpad=4, rotation=0 if len(words) == 1 else 90)
 
 
 def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:

@@ -24,6 +24,7 @@ from simulator.files import TEMPORARY, pieces_of, replace_file, write_durably
 from simulator.plugins.pictures import style
 from simulator.plugins.pictures.frames import PLANE, Frames, View, frames, samples, volume_frames
 from simulator.plugins.pictures.kinds.render import colours_of, volume_picture
+from simulator.plugins.pictures.lines import panels
 from simulator.plugins.pictures.slices import (
     PlaneAxis,
     bar_beside,
@@ -39,6 +40,7 @@ INSTALL = (
 )
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
+_LINE = 3.6  # The height of a picture of a curve.
 _SMALLER = 2 / 3  # The width of a GIF relative to that of an mp4, because GIFs compress badly.
 _LEFT = 0.75
 _RIGHT = 1.15
@@ -83,9 +85,10 @@ def movie(
     folder for the frames as PNG. Raises UserError if there is nothing to show, RunFailure if
     ffmpeg fails, OSError if the file cannot be written."""
     run = open_run(path)
-    name = "render" if view is None else f"{view.field}_{view.kind}_{view.axis}"
-    target = run.path / "plots" / f"{name}.mp4" if output is None else _checked(output)
     shown = volume_frames(run) if view is None else frames(run, view)
+    name = "render" if view is None else f"{view.field}_{view.kind}_{view.axis}"
+    name = name if len(shown.coordinates) > 1 else shown.variable.replace("/", "_")
+    target = run.path / "plots" / f"{name}.mp4" if output is None else _checked(output)
     labels = style.Labels.of(run.config)
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
@@ -99,7 +102,7 @@ def movie(
             _make_frames_folder(keep)
         with matplotlib.rc_context(context), TemporaryDirectory() as folder:
             file = Path(folder) / f"movie{target.suffix.lower()}"
-            picture = _Volume(shown, labels) if view is None else _Picture(shown, view, labels)
+            picture = _picture(shown, view, labels)
             each = _shown(picture, shown, keep, progress)
             write = _write_mp4 if encoder and file.suffix == ".mp4" else _write_gif
             write(picture.figure, each, file, fps)
@@ -129,7 +132,7 @@ def _make_frames_folder(folder: Path) -> None:
 
 
 def _shown(
-    picture: "_Picture | _Volume",
+    picture: "_Picture | _Line | _Volume",
     shown: Frames,
     keep: Path | None,
     progress: Callable[[int, int], None],
@@ -172,6 +175,41 @@ def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
     next(rest).save(
         path, "gif", save_all=True, append_images=rest, duration=delay, loop=0, optimize=False
     )
+
+
+def _picture(
+    shown: Frames, view: View | None, labels: style.Labels
+) -> "_Picture | _Line | _Volume":
+    if view is None:
+        return _Volume(shown, labels)
+    kind = _Line if len(shown.coordinates) == 1 else _Picture
+    return kind(shown, view, labels)
+
+
+class _Line:
+    """One panel with a curve, on an axis that holds the curves of all frames."""
+
+    def __init__(self, shown: Frames, view: View, labels: style.Labels) -> None:
+        self._shown = shown
+        self._labels = labels
+        (points,) = shown.coordinates
+        along = PlaneAxis.of(points)
+        words = words_of(view.field, labels, projected=False)
+        across = labels.axis("$x$", "length")
+        self.figure, (axes,) = panels(across, words, title=" ", height=_LINE, right=0.96)
+        (self._curve,) = axes.plot(np.append(points, along.high), np.zeros(len(points) + 1))
+        values = np.concatenate(samples(shown))
+        room = 0.05 * (np.ptp(values) or 1.0)
+        axes.set_ylim(values.min() - room, values.max() + room)
+        axes.set_xlim(along.low, along.high)
+        style.lengths(axes.xaxis, along.low, along.high, 4)
+        self._time = axes.set_title("", loc="left", pad=6)
+        style.fitted(self.figure)
+
+    def show(self, i: int) -> None:
+        values = self._shown.read(i)
+        self._curve.set_ydata(np.append(values, values[:1]))
+        self._time.set_text(self._labels.moment(self._shown.time(i)))
 
 
 class _Picture:

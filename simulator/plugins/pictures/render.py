@@ -110,7 +110,8 @@ class Render(Kind):
         for name in shown:
             check_scalar(name, subject, key="field" if settings.fields is None else "fields")
         if 1 in subject.transform.grid.shape:
-            raise Unsupported("a plane has no volume; use slices", of_model=False)
+            thin = "line" if subject.transform.grid.dimensions == 1 else "plane"
+            raise Unsupported(f"a {thin} has no volume; use slices", of_model=False)
         solids = outputs.solids(subject.model).values()
         opaque = (SOLID,) * len(solids)
         volume = volume_of(subject.transform, settings, tuple(shown.values()), opaque)

@@ -151,10 +151,9 @@ def _results(run: Run, files: Sequence[Path]) -> dict[str, object]:
     columns = table_of(run)
     best = ([p for kind in kinds for p in files if p.stem.startswith(kind)] for kinds in _FIRST)
     first = [paths[0] for paths in best if paths]
-    planar = len((run.config.get("grid") or {}).get("shape", ())) == 2
-    words = {
-        p: caption(p.stem.replace("slices_", "plane_", 1) if planar else p.stem) for p in files
-    }
+    axes = len((run.config.get("grid") or {}).get("shape", ()))
+    cut = {1: "line_", 2: "plane_"}.get(axes, "slices_")
+    words = {p: caption(p.stem.replace("slices_", cut, 1)) for p in files}
     numbers = {
         name: (values[0], values[-1], values.min(), values.max())
         for name, values in columns.items()

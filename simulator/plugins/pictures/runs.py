@@ -37,7 +37,7 @@ from simulator.plugins.pictures.series_pictures import (
     series_pictures,
     tables_among,
 )
-from simulator.plugins.pictures.slices import slices
+from simulator.plugins.pictures.space_time import cuts
 from simulator.plugins.pictures.style import (
     COLOURS,
     PLAIN,
@@ -91,7 +91,7 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
             pictured = [stem for stem, _ in chosen]
             again = not choice.fields and _repeats(f"slices_{field}", pictured, labels)
             if choice.shows(field) and not again:
-                build = partial(slices, window(SnapshotPlanes(run, field), choice), field, labels)
+                build = partial(cuts, window(SnapshotPlanes(run, field), choice), field, labels)
                 chosen.append((f"slices_{field}", build))
     choice.refuse_unknown([stem for stem, _ in chosen], stored, diagnostics)
     if not chosen:

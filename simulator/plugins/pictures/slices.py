@@ -51,15 +51,16 @@ _FAR = 5.0  # Rows whose values have peaks that differ by more than this factor 
 _SHOWN = 300  # Number of points along a plane above which the pixels limit the resolution.
 
 
+LINE = "x"
+"""The only cut of a run in one dimension, as part of a variable's name."""
+
+
 def series_fields(series: SeriesReader) -> list[str]:
     """The fields that have all planes: `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions
-    `FIELD/xy`."""
-    candidates = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
-    return [
-        name
-        for name in candidates
-        if all(f"{name}/{a}{b}" in series for a, b, _ in cut_planes(series))
-    ]
+    `FIELD/xy`, in one `FIELD/x`."""
+    planes = [a + b for a, b, _ in cut_planes(series)] if "y" in series.coordinates else [LINE]
+    fields = dict.fromkeys(name.partition("/")[0] for name in series.variables)
+    return [name for name in fields if all(f"{name}/{cut}" in series for cut in planes)]
 
 
 def cut_planes(series: SeriesReader) -> tuple[Plane, ...]:

@@ -33,6 +33,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 _FOLDER = Path(__file__).parent
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
+_PALE = np.array([1, 0.85, 0.7, 0.5, 0.3, 0.15])  # The parts of the colours of antialiased curves.
 
 
 @cache
@@ -195,10 +196,11 @@ def colour_map(drawn: Figure) -> str | None:
 
 def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
     """The picture with at most 256 colours, which looks the same with a third of the bytes; most
-    colours are from the colour map `colours`, if given."""
+    colours are from the colour map `colours`, if given, and some from curves at six times."""
     if colours is None:
         return picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    table = np.concatenate([colormaps[colours](np.linspace(0, 1, 216))[:, :3], _GREYS])
+    curves = 1 - np.multiply.outer(_PALE, 1 - sequence_colours(6)[:, :3]).reshape(-1, 3)
+    table = np.concatenate([colormaps[colours](np.linspace(0, 1, 180))[:, :3], curves, _GREYS])
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.rint(255 * table).astype(np.uint8).tobytes())
     return picture.quantize(palette=palette, dither=Image.Dither.NONE)
@@ -272,7 +274,7 @@ def position(value: float) -> str:
 def name_vertical(axes: Axes, words: str) -> None:
     """Sets the label of the vertical axis; a single symbol stands upright."""
     symbol = words.startswith("$") and words.count("$") == 2 and words.endswith("$")
-    if symbol and len(words) < 16 and " " not in words:
+    if len(words) == 1 or (symbol and len(words) < 16 and " " not in words):
         axes.set_ylabel(words, rotation=0, ha="right", va="center")
     else:
         axes.set_ylabel(words)

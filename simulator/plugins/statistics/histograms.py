@@ -117,14 +117,13 @@ def _of_fields(
         quantities[field] = lambda f, n=field: vector(f[n])
         if not lead:
             quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
-        if field in _CURLS:
+        if field in _CURLS and layout.grid.dimensions > 1:
             quantities[_CURLS[field]] = lambda f, n=field: vector(operators.curl(layout, f[n]))
     if "velocity" in components:
         axes = range(len(layout.grid.axes))
         quantities["longitudinal_gradient"] = partial(derivatives, pairs=[(i, i) for i in axes])
-        quantities["transverse_gradient"] = partial(
-            derivatives, pairs=[(i, j) for i in axes for j in axes if i != j]
-        )
+        if across := [(i, j) for i in axes for j in axes if i != j]:
+            quantities["transverse_gradient"] = partial(derivatives, pairs=across)
     return quantities
 
 
@@ -246,7 +245,7 @@ def _check_pairs(subject: Subject, pairs: Sequence[tuple[str, str]]) -> None:
                 check_scalar(name, subject, key=f"pairs.{number}")
                 continue
             check_flow(subject)
-            if subject.transform.grid.planar:
+            if subject.transform.grid.dimensions < 3:
                 raise Unsupported(
                     "Q and R are invariants of gradients in three dimensions; name scalar fields",
                     "pairs",

@@ -234,6 +234,6 @@ def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...
             raise Unsupported(f"{min(taken)} is a field itself; rename it", key="fields")
     if not names:
         raise Unsupported("needs a field of real values")
-    if subject.transform.grid.planar:
+    if subject.transform.grid.dimensions < 3:
         raise Unsupported("needs three dimensions", key="fields")
     return names

@@ -183,10 +183,8 @@ class Projections(Kind):
     def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass /
         length^2)."""
-        if subject.transform.grid.planar:
-            raise Unsupported(
-                "needs three dimensions; use output.slices in a plane", of_model=False
-            )
+        if subject.transform.grid.dimensions < 3:
+            raise Unsupported("needs three dimensions; use output.slices", of_model=False)
         if not (mass_densities := densities(subject.model)):
             raise Unsupported("needs a mass density")
         transform = density_transform(subject.model)

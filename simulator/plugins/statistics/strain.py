@@ -58,7 +58,7 @@ class Strain(Kind):
 
     def measured(self, subject: Subject, settings: StrainSettings) -> Measured:
         check_flow(subject)
-        if subject.transform.grid.planar:
+        if subject.transform.grid.dimensions < 3:
             raise Unsupported("needs a flow in three dimensions", of_model=False)
         transform = subject.transform
         components = subject.model.shapes

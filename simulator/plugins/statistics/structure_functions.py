@@ -82,14 +82,16 @@ class StructureFunctions(Kind):
                 means = lax.map(at, jnp.asarray(separations, jnp.float64))
                 others = [i for i in range(len(axes)) if i != e]
                 for p in orders:
-                    across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
                     rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
-                    rows.setdefault(f"transverse_{p}", []).append(across)
+                    if others:
+                        across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
+                        rows.setdefault(f"transverse_{p}", []).append(across)
                 for name in products:
                     rows.setdefault(f"mixed_{name}", []).append(means[f"{e}_{name}"])
             return {name: jnp.stack(row) for name, row in rows.items()}
 
-        names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
+        kinds = ("longitudinal", "transverse")[: len(axes)]  # one axis has no direction across
+        names = [f"{kind}_{p}" for kind in kinds for p in orders]
         variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
         return Measured(
             {"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute

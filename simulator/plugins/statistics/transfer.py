@@ -74,8 +74,8 @@ class Helicity(Kind):
         check_flow(subject)
         transform = subject.transform
         layout = subject.transform.layout
-        if transform.grid.planar:
-            raise Unsupported("is zero in two dimensions", of_model=False)
+        if transform.grid.dimensions < 3:
+            raise Unsupported(f"is zero in {transform.grid.in_words}", of_model=False)
 
         def terms(values: PointValues, points: Points, parameters: Tree) -> spectral.Local:
             return spectral.Local(

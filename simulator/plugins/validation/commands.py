@@ -99,7 +99,7 @@ def _shape(text: str) -> tuple[int, ...]:
     extents = ()
     with suppress(ValueError):
         extents = tuple(int(n) for n in text.split(","))
-    if len(extents) not in (2, 3):
+    if len(extents) not in (1, 2, 3):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a shape; write e.g. 256,256,256 or 1024,1024"
         )
@@ -111,7 +111,7 @@ def _shape(text: str) -> tuple[int, ...]:
 @command(
     "measure time and memory of a step",
     *config_arguments(required=False),
-    arg("--shape NX,NY[,NZ]", "the same as grid.shape=NX,NY[,NZ]", type=_shape),
+    arg("--shape NX[,NY[,NZ]]", "the same as grid.shape=NX[,NY[,NZ]]", type=_shape),
     arg("--devices N", "the same as devices.count=N", type=int),
     arg("--precision", "the same as precision=...", choices=("single", "double")),
     arg("--seconds", "duration of the timing of steps (default: 10)", type=float, default=10.0),

@@ -126,7 +126,7 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
         return Figure()
 
     monkeypatch.setattr(lines, "time_series", caught)
-    monkeypatch.setattr(run_plots, "slices", caught)
+    monkeypatch.setattr(run_plots, "cuts", caught)
     planes = [t for t in (0.0, 2.0) if t in times]
     what = "diagnostics,slices" if planes else "diagnostics"
     assert main(["plot", str(folder), "--time", text, "--what", what]) == 0

@@ -148,7 +148,7 @@ def topology(model: Mhd, b: jax.Array) -> dict[str, OfModes]:
     """The third quantity that ideal flow conserves, for each mode: Re a* . b with curl a = b; in
     planes |a|^2."""
     potential = inverse_curl(model.transform.layout, b)
-    if model.transform.grid.planar:
+    if model.transform.grid.dimensions == 2:
         return {"square_potential": squared(potential)}
     return {"magnetic_helicity": energy_transfer(potential, b)}
 

@@ -43,7 +43,7 @@ def moments_of(model: Equation, fields: Fields) -> Columns:
 class FieldMoments(Observable["Equation"]):
     """The `quantities` of the equation, the mean and variance of every field, the
     `spectral_energies` of the equation, the modulus of each complex field and the magnitude of each
-    vector."""
+    vector of several components."""
 
     def columns(self, model: Equation, fields: Fields, row: Row) -> Columns:
         return {**quantities_of(model, fields, row.time), **moments_of(model, fields)}
@@ -58,7 +58,7 @@ class FieldMoments(Observable["Equation"]):
 
         derived = {}
         for name, spec in model.fields.items():
-            if spec.complex or spec.components:
+            if spec.complex or len(spec.components) > 1:
                 kind = "magnitude" if spec.components else "modulus"
                 size_spec = FieldSpec(f"{name}_{kind}", units=spec.units)
                 derived[size_spec.name] = DerivedField(size_spec, partial(size, spec))

@@ -125,7 +125,7 @@ class Turbulence(Observable["NavierStokes"]):
         terms = diffusive_terms(model.viscosity, model.hyperviscosity)
         columns: Columns = {}
         scale = None
-        if model.transform.grid.planar and "magnetic" not in model.fields:
+        if model.transform.grid.dimensions == 2 and "magnetic" not in model.fields:
             lost = weighted_square(layout, damping_rate(layout, terms, omega.real.dtype), omega)
             columns["enstrophy_dissipation"] = lost
             if terms:

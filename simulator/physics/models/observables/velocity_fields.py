@@ -44,7 +44,7 @@ class VelocityFields(Observable["NavierStokes"]):
             squares = operators.squared(diagonal) + 2 * operators.squared(others)
             return 2 * model.viscosity * squares
 
-        criteria = [] if transform.grid.planar else vortex_criteria(transform)
+        criteria = [] if transform.grid.dimensions == 2 else vortex_criteria(transform)
         return specs.by_name(
             *curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE),
             DerivedField(specs.SPEED, specs.magnitude(velocity)),
@@ -138,6 +138,6 @@ def curl_fields(
     """The curl whose values the function `values` gives, and its magnitude; in a plane only the
     curl, a scalar."""
     curl_itself = DerivedField(spec.on(transform.grid), values)
-    if transform.grid.planar:
+    if transform.grid.dimensions == 2:
         return [curl_itself]
     return [curl_itself, DerivedField(size, specs.magnitude(values))]

@@ -59,7 +59,9 @@ def structure_functions(series: SeriesReader) -> Figure:
             ("longitudinal", "long.", "-"),
             ("transverse", "transv.", "--"),
         ):
-            values = last[f"{component}_{p}"].mean(0)
+            if (name := f"{component}_{p}") not in last:
+                continue
+            values = last[name].mean(0)
             label = f"{word} $p = {p}$"
             each.append(DrawnCurve(r, values, label, f"C{number}", how={"ls": line}))
     if even:
