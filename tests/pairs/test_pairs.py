@@ -229,7 +229,7 @@ class Trial:
         if after in ASSIMILATIONS:
             yield from self._assimilated()
             return
-        step = "time.dt" if "dt" in self.config["time"] else "time.cfl"
+        step = next(f"time.{k}" for k in ("dt", "cfl", "error") if k in self.config["time"])
         size = self.config["time"][step.partition(".")[2]]
         study = {"base": "case.yaml", "name": "study", "sweep": {"grid": {step: [size, size / 2]}}}
         (self.place / "sweep.yaml").write_text(yaml.safe_dump(study))

@@ -138,8 +138,10 @@ def fitted(drawn: Figure) -> Figure:
     titles = [axes.title.get_window_extent().y1 - drawn.bbox.y1 for axes in drawn.axes]
     left = max(0.0, 2 - min(labels, default=2)) / drawn.bbox.width
     above = max(0.0, 2 + max(titles, default=-2)) / drawn.bbox.height
-    if left or above:
-        place = drawn.subplotpars
+    place = drawn.subplotpars
+    # A picture of a few pixels has no room for labels.
+    has_room = left < place.right - place.left and above < place.top - place.bottom
+    if (left or above) and has_room:
         drawn.subplots_adjust(left=place.left + left, top=place.top - above)
     return drawn
 
