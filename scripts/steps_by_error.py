@@ -32,40 +32,20 @@ EQUATIONS = Path(__file__).resolve().parent.parent / "configs" / "equations"
 PARTS = '''
 import jax.numpy as jnp
 
-from simulator.equations import Equation
 
-
-class KortewegDeVries(Equation):
-    """u_t + 6 u u_x + u_xxx = 0."""
-
-    evolved = ("u",)
-
-    def linear(self):
-        return {"u": 1j * self.k[0] ** 3}
-
-    def products(self, values):
-        return {"u": -3 * values["u"] ** 2}
-
-    def combine(self, products, fields):
-        return {"u": 1j * self.k[0] * products["u"]}
-
-
-def solitons(x, y):
-    return {"u": sum(c / 2 / jnp.cosh(c**0.5 / 2 * (x - at)) ** 2 for c, at in ((1.0, 10.0), (0.5, 18.0))) + 0 * y}
-
-
-def front(x, y):
-    return {"u": jnp.cos(x / 8) * (1 + jnp.sin(x / 16)) + 0 * y}
+def front(x):
+    return {"u": jnp.cos(x / 8) * (1 + jnp.sin(x / 16))}
 
 
 def blow(x, y, t):
     """A gust: a force that acts for half a unit of time."""
-    return {"velocity": (8 * jnp.exp(-(((t - 7) / 0.3) ** 2)) * jnp.sin(2 * y) + 0 * x, 0 * (x + y))}
+    gust = 8 * jnp.exp(-(((t - 7) / 0.3) ** 2))
+    return {"velocity": (gust * jnp.sin(2 * y) + 0 * x, 0 * (x + y))}
 '''
 CASES = {
     "kuramoto_sivashinsky": """\
 model: {kind: python, path: EQUATIONS/kuramoto_sivashinsky.py, equation: KuramotoSivashinsky}
-grid: {shape: [128, 1], box: [32*pi, 1]}
+grid: {shape: [128], box: [32*pi]}
 initial: {kind: python, path: parts.py, function: front}
 time: {stop: 20, integrator: etdrk4, dt: 4}
 """,
@@ -76,9 +56,10 @@ initial: {kind: python, path: EQUATIONS/gray_scott.py, function: start, paramete
 time: {stop: 200, integrator: etdrk4, dt: 20}
 """,
     "korteweg_de_vries": """\
-model: {kind: python, path: parts.py, equation: KortewegDeVries}
-grid: {shape: [128, 1], box: [40, 1]}
-initial: {kind: python, path: parts.py, function: solitons}
+model: {kind: python, path: EQUATIONS/korteweg_de_vries.py, equation: KortewegDeVries}
+grid: {shape: [128], box: [40]}
+initial: {kind: python, path: EQUATIONS/korteweg_de_vries.py, function: solitons,
+          parameters: {speeds: [1, 0.5], places: [10, 18]}}
 time: {stop: 20, dt: 0.1}
 """,
     "taylor_green": """\

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
 from simulator.archive.series_file import read_columns
+from simulator.archive.snapshot_reader import open_snapshot
 from simulator.errors import RunFailure, UserError
 from simulator.files import read_json, replace_json
 from simulator.physics.resolution_columns import LIMITS, UNDER_RESOLVED, measured_resolutions
@@ -51,7 +53,8 @@ def resolution_of(run: SweepRun) -> dict[str, float]:
         values = np.concatenate([none, *(columns.get(source, none) for source in sources[name])])
         values = values[np.isfinite(values)]
         numbers[name] = float(reduced(values)) if len(values) else math.nan
-    errors = [error for s in open_run(run.folder).snapshots if (error := s.error) is not None]
+    snapshots = map(open_snapshot, committed(run.folder / "snapshots"))
+    errors = [error for s in snapshots if (error := s.error) is not None]
     if errors:
         numbers |= zip(ROUNDING, np.max(errors, axis=0).tolist(), strict=True)
     return numbers
