@@ -3,7 +3,7 @@ them."""
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -204,12 +204,16 @@ def analyze_snapshots(
     written = (
         f"{folder}  {counted(len(recomputed.snapshots), 'row')} of diagnostics, {', '.join(series)}"
     )
-    if errors := [snapshot.error for snapshot in recomputed.snapshots if snapshot.error]:
-        asked, measured = map(max, zip(*errors, strict=True))
-        written += (
-            f"\nof rounded snapshots: error in every shell {asked:g} asked, {measured:.3g} measured"
-        )
-    return written, refused
+    return written + _rounding(recomputed.snapshots), refused
+
+
+def _rounding(snapshots: Iterable[Snapshot]) -> str:
+    """A line about the errors of rounded snapshots; empty if all are exact."""
+    errors = [snapshot.error for snapshot in snapshots if snapshot.error]
+    if not errors:
+        return ""
+    asked, measured = map(max, zip(*errors, strict=True))
+    return f"\nof rounded snapshots: error in every shell {asked:g} asked, {measured:.3g} measured"
 
 
 def _possible(

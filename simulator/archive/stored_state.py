@@ -30,7 +30,7 @@ from simulator.physics.particles.particle_set import id_sum
 from simulator.physics.particles.particle_start import StoredParticles
 from simulator.physics.particles.population import Population, Populations
 from simulator.physics.stored_values import StoredValues
-from simulator.simulation.error_control import NEXT, begun
+from simulator.simulation.error_control import NEXT, with_controller
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Layout, Transform, make_transform
@@ -165,7 +165,9 @@ def restored_state(simulation: Simulation, folder: Path) -> State:
         like = replace(like, memory=replace(like.memory, control={}))
     state = load_state(folder, like, simulation.model, simulation.populations)
     if anew:
-        state = jax.jit(lambda s: begun(s, simulation.config.time.stop, asked, s.dt))(state)
+        state = jax.jit(lambda s: with_controller(s, simulation.config.time.stop, asked, s.dt))(
+            state
+        )
     return simulation.completed(state)
 
 

@@ -49,7 +49,9 @@ GROWTH = 5.0
 """The largest factor between successive dt, up and down."""
 
 
-def begun(state: State, stop: float, asked: float | None, dt: Number | None = None) -> State:
+def with_controller(
+    state: State, stop: float, asked: float | None, dt: Number | None = None
+) -> State:
     """The state before the first step by error, of `dt`, by default a small part of the run to
     `stop`; as it is without an error that is `asked`."""
     if asked is None:
@@ -110,7 +112,7 @@ class StepsByError:
         if memory.residual is not None:
             balance = system.balance(begin.fields, begin.time, memory)
         new = with_unknowns(system, begin, end.of(begin), attempt.u, balance)
-        new = judged(begin, new, error, self.asked)
+        new = taken_or_rejected(begin, new, error, self.asked)
         about_mean = system.model.integrated and system.model.numerics.waves_about is not None
         alone = not (memory.forcing or begin.particles or system.sheared or about_mean)
         known = ~begun.known | ((new.step > begin.step) & alone)
@@ -142,7 +144,7 @@ def either(condition: Truth, one: Tree, other: Tree) -> Tree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
-def judged(begin: State, new: State, error: Number, asked: float) -> State:
+def taken_or_rejected(begin: State, new: State, error: Number, asked: float) -> State:
     """The new state, or the old one if the `error` of the step is beyond what is `asked`, with the
     controller's memory after that step. dt is NaN if no dt is short enough."""
     before = begin.memory.control

@@ -176,7 +176,7 @@ class Simulation:
 
     def _begin(self, start: Mapping[str, Any], time: float = 0.0) -> State:
         state = initial_state.begin(start, self.system, self.integrator, time)
-        return error_control.begun(state, self.config.time.stop, self.time_step.error)
+        return error_control.with_controller(state, self.config.time.stop, self.time_step.error)
 
     @cached_property
     def first_time(self) -> float:

@@ -20,10 +20,10 @@ _RIGHT = 0.78
 def cuts(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
     """The mid-planes of `field` at several times, or in one dimension the field over x and t."""
     on_a_line = f"{field}/{LINE}" in series
-    return space_time(series, field, labels) if on_a_line else slices(series, field, labels)
+    return curves_over_time(series, field, labels) if on_a_line else slices(series, field, labels)
 
 
-def space_time(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
+def curves_over_time(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
     """u(x) at up to six times and, of more rows, u(x, t) as an image below."""
     name = f"{field}/{LINE}"
     x = series.coordinates["x"]

@@ -6,7 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from simulator import Simulation
 from simulator.physics.models import State
 from simulator.plugins.validation.case import (
     Case,
@@ -25,7 +27,7 @@ INTEGERS = (1, -2, 1)
 BOX = (2 * np.pi, 3.0, 4.0)
 
 
-def plane_wave(sim, amplitude, mean=0.0):
+def plane_wave(sim: Simulation, amplitude: ArrayLike, mean: float = 0.0) -> jax.Array:
     """Coefficients of Re(a exp(i k . x)) + mean; `amplitude` has the components of a, k = 2 pi
     INTEGERS / L."""
     layout = sim.transform.layout
@@ -35,7 +37,9 @@ def plane_wave(sim, amplitude, mean=0.0):
     return jnp.where(at, a / 2, 0) + jnp.where(layout.zero, uniform, 0) + jnp.zeros(layout.shape)
 
 
-def growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.ndarray, Any]:
+def growth(
+    sim: Simulation, name: str, state: State, dt: float, steps: int
+) -> tuple[complex, np.ndarray, Any]:
     """(sigma, times, a(t) / a(0)) with a(t) = a(0) exp(sigma t), the projection of the state on the
     initial wave."""
     sim.state = state
@@ -47,7 +51,14 @@ def growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.nd
     return complex(np.log(values[-1])) / times[-1], times, values
 
 
-def _curve(name: str, times, values, expected, quantity: str, source: str) -> Curve:
+def _curve(
+    name: str,
+    times: np.ndarray,
+    values: np.ndarray,
+    expected: Callable[[np.ndarray], np.ndarray],
+    quantity: str,
+    source: str,
+) -> Curve:
     """The measured amplitude of a wave, and the exact amplitude at every fourth step."""
     return Curve(name, times, values, times[::4], expected(times[::4]), (TIME, quantity), source)
 
