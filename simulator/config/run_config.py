@@ -470,6 +470,9 @@ def _misfit(
     if config.time.error is not None and dealias == "phase_shift":
         problem = "moves the grid from stage to stage, which hides the error of a step"
         return "grid.dealias", f"phase_shift {problem}; take spherical, or time.cfl"
+    if config.time.error is not None and config.fft.exchange != "full":
+        problem = "rounds the stages from which the error of a step is read"
+        return "fft.exchange", f"{config.fft.exchange} {problem}; full, or time.cfl"
     if line := integrators[integrator].misfit(config.model):
         return "time.integrator", f"{integrator} {line}"
     if config.time.steps is not None and getattr(config.model, "cosmology", None) is None:

@@ -43,8 +43,9 @@ REJECTS = 3.0
 INTEGRAL = 0.3 / ORDER
 PROPORTIONAL = 0.4 / ORDER
 RUNGS = 16
-LEAST = 1e-12
-"""The smallest error over what is asked, as in a step at rest."""
+LEAST = 1e-4
+"""The smallest error over what is asked that counts: less is near round-off, on which dt must not
+depend."""
 GROWTH = 5.0
 """The largest factor between successive dt, up and down."""
 

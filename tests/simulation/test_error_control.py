@@ -139,6 +139,30 @@ def test_a_moving_grid_is_refused():
         by_error(1e-4, grid={"dealias": "phase_shift"})
 
 
+def test_rounded_exchanges_are_refused():
+    with pytest.raises((UserError, ValueError), match="single rounds the stages"):
+        by_error(1e-4, fft={"exchange": "single"})
+
+
+def test_a_start_at_rest_takes_the_same_steps_on_every_layout():
+    """The first steps have errors of round-off alone."""
+    force = {"kind": "kolmogorov", "amplitude": 1.0, "wavenumber": 1}
+    ends = []
+    for count in (1, 2):
+        run = flow(
+            16,
+            16,
+            16,
+            initial={"kind": "uniform"},
+            viscosity=0.02,
+            count=count,
+            forcing=force,
+            time={"stop": STOP, "error": 1e-6},
+        )
+        ends.append(advanced(run, run.state))
+    assert float(ends[0].dt) == float(ends[1].dt) and int(ends[0].step) == int(ends[1].step)
+
+
 def test_one_choice_of_dt():
     with pytest.raises((UserError, ValueError), match="excludes time"):
         by_error(1e-4, time={"cfl": 0.5})
