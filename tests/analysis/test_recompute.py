@@ -108,15 +108,18 @@ def test_kinds_may_be_named_and_others_and_a_run_without_snapshots_are_refused(
     made = {path.stem for path in (finished / "analysis").glob("*.h5")}
     always = {"slices", "spectra"}  # of every run
     assert made == {"spectral_maps", "cospectra"} | always
-    assert "there are no particles" in refused_command(
-        "analyze", finished, "--what", "trajectories"
-    )
     assert "no kind of output 'nothing'; known: all, spectra" in refused_command(
         "analyze", finished, "--what", "nothing"
     )
     shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/snapshots")
     assert "has no snapshot to measure" in refused_command("analyze", tmp_path / "run")
+
+
+@pytest.mark.plugins("statistics")
+def test_trajectories_need_particles(finished, refused_command):
+    refused = refused_command("analyze", finished, "--what", "trajectories")
+    assert "there are no particles" in refused
 
 
 def test_all_leaves_out_what_this_run_cannot_give(finished):
