@@ -155,6 +155,11 @@ def dataset(values: Values) -> None:
     assert values["shapes"] == [[12, 32, 32], [2, 32, 32], [6, 21, 2, 32, 32], [6]]
 
 
+def rounded(values: Values) -> None:
+    asked, measured = values["errors"]
+    assert asked == 1e-3 and 5e-4 < measured <= asked
+
+
 def soliton(values: Values) -> None:
     """The relaxed state is stationary: over the longer time of `physics/waves.md` its density is
     constant to 2e-7. Schive et al. (2014) state their fit of isolated solitons to 2 %; the images of
@@ -178,12 +183,16 @@ PROBES = [
     "time.stop=1",
     "output.probes={every_steps: 1, lines: [{axis: x, through: [0, 0, 0], name: line}]}",
 ]
+ROUNDED = ["output.directory=outputs/decaying_turbulence", "output.snapshots.error=1e-3"]
 SESSIONS = {
     "README.md": Session({0: RUN.format("taylor_green", ["time.stop=0.02"])}),
     "guide/coming_from.md": Session(
         {0: RUN.format("taylor_green", [*SMALL, "output.directory=outputs/vortex"])}
     ),
     "guide/output.md": Session({0: RUN.format("taylor_green", PROBES)}),
+    "guide/smaller_files.md": Session(
+        {0: RUN.format("taylor_green", [*SMALL, *ROUNDED])}, {"errors": "snapshot.error"}, rounded
+    ),
     "physics/particles.md": Session({0: RUN.format("particles", PARTICLES)}),
     "reference/series.md": Session({0: RUN.format("taylor_green", SMALL)}),
     "tutorials/boson_mass.md": Session({}, {"misfit": "value", "slope": "slope"}, boson),
