@@ -35,7 +35,7 @@ TROUBLE = (
     "A larger time.error or max_dt",
 )
 
-FIRST = 1e-4
+FIRST = 5e-3
 """The first dt over the time of the run's end; its error soon changes it."""
 ORDER = 4
 REJECTS = 3.0
@@ -43,7 +43,7 @@ REJECTS = 3.0
 INTEGRAL = 0.3 / ORDER
 PROPORTIONAL = 0.4 / ORDER
 RUNGS = 16
-LEAST = 1e-4
+LEAST = 1e-5
 """The smallest error over what is asked that counts: less is near round-off, on which dt must not
 depend."""
 GROWTH = 5.0

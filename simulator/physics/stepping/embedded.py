@@ -27,6 +27,9 @@ Norm = Callable[[Evolved], Evolved]
 
 ROUNDED = 8.0
 """Differences below so many units of round-off of what is subtracted count as zero."""
+TINY = 1e-300
+MOST = 3.0
+"""The most that an order of dt may be worth."""
 
 
 class Attempt(NamedTuple):
@@ -48,9 +51,9 @@ class Attempt(NamedTuple):
             eps = ROUNDED * float(jnp.finfo(self.u[name].real.dtype).eps)
             F = jnp.maximum(steep[name] - eps * noise[name], 0)
             A = jnp.maximum(bent[name] - eps * size[name], 0)
-            # Where no order of dt is less than the one before, the stages differ by round-off alone.
-            order = jnp.minimum(quotient(3 * F, rough[name]), 1)
-            order_in_time = jnp.minimum(quotient(6 * A, turned[name]), 1)
+            # An earlier difference that vanishes, or is round-off, says nothing.
+            order = jnp.minimum(3 * F / jnp.maximum(rough[name], TINY), MOST)
+            order_in_time = jnp.minimum(6 * A / jnp.maximum(turned[name], TINY), MOST)
             stage = F / 10 * order
             quadrature = A / 120 * order_in_time**2
             # A field that is nothing but the round-off of others is no smaller than that.
