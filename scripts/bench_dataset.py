@@ -49,7 +49,7 @@ output: {directory: out, snapshots: {every: 0.05}}
 CASES = {"planes": (50, 20, 0.1, FLOW), "mhd": (10, 100, 0.05, MHD)}
 STUDY = """\
 base: base.yaml
-name: bench
+name: reading
 sweep: {{sample: {{n: {n}, parameters: {{
   initial.seed: {{seeds: [1, 99999]}}, model.viscosity: {{uniform: [0.005, 0.01]}}}}}}}}
 dataset: {{split: [1, 0, 0]}}
