@@ -250,10 +250,10 @@ def test_planes_of_snapshots(fluid):
 @pytest.mark.slow
 @pytest.mark.plugins("gravity")
 def test_planes_of_a_wave_function(tmp_path):
-    """Density and phase of a stored psi."""
+    """Density and phase of a stored psi; |psi| lies beside it for other programs."""
     wave = open_run(ran(tmp_path, WAVE))
     psi = np.asarray(wave.snapshots[-1]["psi"])
-    assert set(readable(wave.snapshots[-1])) == {"density", "phase"}
+    assert set(readable(wave.snapshots[-1])) == {"density", "phase", "psi_modulus"}
     assert_allclose(frames(wave, View("phase", "x")).read(2), np.angle(psi[4]))
     column = frames(wave, View("density", "y", projected=True)).read(2)
     assert_allclose(column, (abs(psi) ** 2).sum(1) * 0.45, rtol=1e-12)
