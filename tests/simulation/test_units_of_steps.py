@@ -4,6 +4,7 @@ a power of 4, every number of a state is multiplied by a power of 2."""
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from flow_support import flow
@@ -214,3 +215,18 @@ def test_a_start_and_steps_have_dimensions(case):
             scaled = found[name] / np.prod(np.power(OTHER, powers))
             close = 1e-12 * np.abs(values).max()
             assert_allclose(scaled, values, rtol=0, atol=close, err_msg=name)
+
+
+def test_exact_waves_keep_single_precision():
+    model = {"kind": "navier_stokes", "viscosity": 0.1, "rotation": [0, 0, 5]}
+    run = flow(
+        8,
+        8,
+        8,
+        initial={"kind": "taylor_green"},
+        model=model | {"scalars": [{"name": "dye", "diffusivity": 0.1}]},
+        time={"stop": 1.0, "waves": "exact", "integrator": "etdrk4"},
+        precision="single",
+    )
+    after = jax.eval_shape(run.step, run.template, 0.01)
+    assert {array.dtype for array in after.fields.values()} == {np.dtype(np.complex64)}

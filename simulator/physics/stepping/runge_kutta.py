@@ -223,7 +223,8 @@ def _matrices(dt: Number, z: SmallMatrix) -> tuple[SmallMatrix, ...]:
     """E, E2, P, Q, R, S of a matrix z = L dt."""
     if z.size == 1:
         z1 = jnp.asarray(z[0, 0])
-        return tuple(SmallMatrix((f,)) for f in _factors(z1 / dt, dt, z1.real.dtype))
+        factors = _factors(z1 / dt, dt, z1.real.dtype)
+        return tuple(SmallMatrix((f.astype(z1.dtype),)) for f in factors)
     h = dt.astype(z[0, 0].real.dtype)
     E2, phi1, phi2, phi3 = phi_matrices(z)
     E, half, *_ = phi_matrices(0.5 * z)
