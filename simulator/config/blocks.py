@@ -135,8 +135,8 @@ class TimeSettings(Settings):
     spacing: Literal["growth", "log_scale_factor"] | None = None
     """The quantity that steps divide evenly: the linear growth factor D (the default) or ln a."""
     max_dt: Duration | None = None
-    """Upper limit of the time step that follows from cfl or error; with cfl required if the initial flow is at
-    rest."""
+    """Upper limit of the time step that follows from cfl or error; with cfl required if the initial
+    flow is at rest."""
     max_steps: Count | None = None
     """The run ends after this many steps even if stop is not reached."""
 

@@ -1,6 +1,6 @@
 """The choice of dt by the error of steps, whose memory is part of the state.
 
-The error is that of `step_and_error` per unit of time, the largest of all fields. A PI controller
+The error is that of `Attempt.errors` per unit of time, the largest of all fields. A PI controller
 (Gustafsson, ACM Trans. Math. Softw. 17, 533 (1991)) aims at the error that is asked; a step of thrice
 that is rejected, and the loop takes a shorter one from the same state, with the same random numbers.
 dt is a power of 2^(1/16), so that the round-off of sums over devices does not change it."""
@@ -25,8 +25,6 @@ Tree = TypeVar("Tree")
 
 REJECTED = "rejected"
 """The name in the diagnostics and in checkpoints of the number of rejected steps so far."""
-ERROR = "step_error"
-"""The relative error per unit of time of the step that was tried last."""
 NEXT = "next_dt"
 BEFORE = "error_before"
 """The error of the step before over what was asked."""
@@ -47,7 +45,7 @@ LEAST = 1e-5
 """The smallest error over what is asked that counts: less is near round-off, on which dt must not
 depend."""
 GROWTH = 5.0
-"""The largest factor between successive dt, up and down."""
+"""The largest factor between successive dt, up and down, after the first step."""
 
 
 def with_controller(
@@ -58,7 +56,7 @@ def with_controller(
     if asked is None:
         return state
     first = rung(jnp.float64(FIRST * stop) if dt is None else dt)
-    control = {NEXT: first, BEFORE: jnp.float64(1), ERROR: jnp.float64(0), REJECTED: jnp.int64(0)}
+    control = {NEXT: first, BEFORE: jnp.float64(1), REJECTED: jnp.int64(0)}
     return replace(state, memory=replace(state.memory, control=control))
 
 
@@ -109,9 +107,7 @@ class StepsByError:
         at_end = self.integrator.last_weight(L, end.dt, u) * tendency
         errors = attempt.errors(at_end, system.norms)
         error = jnp.stack([*errors.values()]).max() / end.dt
-        balance = None
-        if memory.residual is not None:
-            balance = system.balance(begin.fields, begin.time, memory)
+        balance = system.first_balance(begin)
         new = with_unknowns(system, begin, end.of(begin), attempt.u, balance)
         new = taken_or_rejected(begin, new, error, self.asked)
         about_mean = system.model.integrated and system.model.numerics.waves_about is not None
@@ -128,7 +124,7 @@ class StepsByError:
             return system.tendency(begin, False, None, u, t)[0]
 
         def tried() -> Attempt:
-            N = explicit if system.sheared is None else system.on_path(begin, L, explicit)
+            N = system.on_path(begin, L, explicit)
             given = u, begin.time, dt, begun.tendency, N, L
             return attempted(self.integrator, *given)(system.norms)
 
@@ -163,7 +159,6 @@ def taken_or_rejected(begin: State, new: State, error: Number, asked: float) -> 
     control = {
         NEXT: rung(jnp.where(accepted, wanted, tried * shorter)),
         BEFORE: jnp.where(accepted & ~shortened, ratio, before[BEFORE]),
-        ERROR: error,
         REJECTED: before[REJECTED] + ~accepted,
     }
     impossible = jnp.isnan(tried) | (begin.time + control[NEXT] <= begin.time)

@@ -102,9 +102,7 @@ def explicit_step(
         return other(next(shifts), u, t)[0]
 
     u = system.unknowns(begin)
-    balance = None
-    if begin.memory.residual is not None:
-        balance = system.balance(begin.fields, begin.time, begin.memory)
+    balance = system.first_balance(begin)
     a, maxima = first(next(shifts), u, begin.time)
     if system.model.transform.layout.on_gpu:
         # Else XLA would compute `a` twice: for the next tendency, and as a register.
@@ -118,7 +116,7 @@ def explicit_step(
         # end of the step.
         end = end._replace(dt=end.dt + 0 * balance.energy.astype(end.dt.dtype))
     L = system.linear(begin, end.dt)
-    N = explicit if system.sheared is None else system.on_path(begin, L, explicit)
+    N = system.on_path(begin, L, explicit)
     new = end.of(begin)
     if isinstance(integrator, Multistep):
         past = Past({name: Evolved(tree) for name, tree in begin.history.items()}, begin.dt)

@@ -91,7 +91,9 @@ class System:
     def on_path(self, begin: State, L: Evolved, N: Nonlinear) -> Nonlinear:
         """N of w = exp(-phi) u in a sheared frame, for which L is constant: phi is the integral of
         the true L less this mean L since the beginning of the step. It is 0 at both ends of the
-        step, where w = u."""
+        step, where w = u. Without shear it is N itself."""
+        if self.sheared is None:
+            return N
 
         def along(w: Evolved, t: Number) -> Evolved:
             phi = self._mean_linear(begin, begin.time, t) - L
@@ -141,3 +143,11 @@ class System:
     ) -> Balance:
         """The energy budget with the power of the forcing; for `since` see `Equation.at`."""
         return budget(self.model.at(time, since), fields, time, self.force(memory))
+
+    def first_balance(self, begin: State) -> Balance | None:
+        """The energy budget at the beginning of a step, of models that have one in every step; None
+        of others."""
+        memory = begin.memory
+        if memory.residual is None:
+            return None
+        return self.balance(begin.fields, begin.time, memory)

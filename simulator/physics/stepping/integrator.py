@@ -34,7 +34,7 @@ class Integrator:
     growing: ClassVar[bool] = False
     """Whether steps follow linear growth; only models that name the integrator take it."""
     embedded: ClassVar[bool] = False
-    """Whether its four stages give the error of a step, as `step_and_error` reads it."""
+    """Whether its four stages give the error of a step, as `embedded.Attempt` reads it."""
     couples: ClassVar[bool] = False
     """Whether L may couple unknowns, as a `Coupled` does: steps then use `growth` only."""
     order: ClassVar[int]
